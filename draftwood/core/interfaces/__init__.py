@@ -1,0 +1,27 @@
+"""The five interfaces. Four are kinds of plugin; `Target` is what they all work for.
+
+Plugins are immutable. Drafter and target open mutable per-request sessions, which own tensors;
+controllers keep frozen state that goes in and comes out; policies and verifiers keep none.
+"""
+
+from draftwood.core.interfaces.controller import BudgetController, ControllerState, CostProbe
+from draftwood.core.interfaces.drafter import Drafter, DraftSession, DraftWork
+from draftwood.core.interfaces.target import Kernels, Target, TargetSession
+from draftwood.core.interfaces.tree import GoOn, TreePolicy
+from draftwood.core.interfaces.verifier import NodeLaws, Verifier
+
+__all__ = [
+    "BudgetController",
+    "ControllerState",
+    "CostProbe",
+    "DraftSession",
+    "DraftWork",
+    "Drafter",
+    "GoOn",
+    "Kernels",
+    "NodeLaws",
+    "Target",
+    "TargetSession",
+    "TreePolicy",
+    "Verifier",
+]

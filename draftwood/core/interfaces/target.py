@@ -1,0 +1,86 @@
+"""The target: the model whose law is preserved. Not a plugin kind; tests use a table."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor
+
+from draftwood.core.values import Forwarded, TokenTree
+
+if TYPE_CHECKING:
+    from draftwood.core.interfaces.controller import CostProbe
+
+
+class Kernels(Protocol):
+    """What a verifier may bring for the target's forward and commit (`Verifier.kernels`).
+
+    attention: a name in transformers' AttentionInterface. launches: counts by kernel so far.
+    """
+
+    attention: str
+
+    def launches(self) -> dict[str, int]: ...
+
+
+class TargetSession(ABC):
+    """One request's committed context in the target: its K/V, in place."""
+
+    @property
+    @abstractmethod
+    def length(self) -> int:
+        """Tokens whose K/V is held: everything committed but the anchor."""
+
+    @abstractmethod
+    def prefill(self, ids: Sequence[int]) -> Forwarded:
+        """Run the prompt (at least one token), keep its K/V. Only on a fresh session."""
+
+    @abstractmethod
+    def commit(self, path: Sequence[int]) -> None:
+        """Keep the K/V of these nodes of the last forward, in order, and drop the others'.
+
+        path: node indices, the anchor (0) first. Its cost does not grow with the context.
+        """
+
+    @abstractmethod
+    def fork(self) -> "TargetSession":
+        """An independent copy of the committed state."""
+
+
+class Target(ABC):
+    """A causal language model that scores trees.
+
+    vocab_size: width V of its logits. max_context: most tokens it can hold, None if unbounded.
+    eos_token_ids: tokens that end a text by default. device: where its tensors are.
+    """
+
+    vocab_size: int
+    max_context: int | None
+    eos_token_ids: frozenset[int]
+    device: torch.device
+
+    @abstractmethod
+    def open(self, taps: Sequence[int] = (), kernels: Kernels | None = None) -> TargetSession:
+        """A session for one request. taps: 0-based layers whose output is returned as features;
+        "after layer l" is hidden_states[l + 1], for the last layer after the final norm."""
+
+    @abstractmethod
+    def forward(self, work: Sequence[tuple[TargetSession, TokenTree]]) -> Sequence[Forwarded]:
+        """Logits after every node of each tree, its tokens attending to the session's context and
+        their own ancestors. Nothing is committed; a second forward replaces the first.
+
+        Version 1 raises NotImplementedError for more than one request.
+        """
+
+    @abstractmethod
+    def costs(self, clock: Callable[[], float]) -> "CostProbe":
+        """How to price forwards of this target on this machine."""
+
+    def embedding_weight(self) -> Tensor:
+        """(V, H) raw input embedding rows, for drafters that share them."""
+        raise NotImplementedError(f"{type(self).__name__} has no embedding to share")
+
+    def head_weight(self) -> Tensor:
+        """(V, H) output head, for drafters that share it."""
+        raise NotImplementedError(f"{type(self).__name__} has no output head to share")

@@ -1,0 +1,74 @@
+"""From logits to laws: the one place where temperature and filters are applied.
+
+Drafter and target share it, so a filter cannot mean two things in one round. It is proven equal
+to Hugging Face's warpers by test, works on many rows at once, and keeps the dtype it is given:
+float32 in decoding, float64 under the testing oracle.
+"""
+
+import torch
+from torch import Tensor
+
+from draftwood.core.options import Sampling
+
+
+def sampling_law(logits: Tensor, sampling: Sampling) -> Tensor:
+    """Laws (..., V) from logits (..., V): temperature, then top-k, top-p, min-p, normalised.
+
+    Half precisions are computed in float32. Greedy sampling gives the one-hot of the argmax
+    (the first of equal ones), so that every verifier is exact at temperature zero too.
+    """
+    if logits.dtype in (torch.float16, torch.bfloat16):
+        logits = logits.float()
+    if sampling.greedy:
+        hot = torch.zeros_like(logits)
+        return hot.scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
+    if sampling.temperature != 1.0:
+        # Subtracting the largest first keeps tiny temperatures finite.
+        logits = (logits - logits.amax(-1, keepdim=True)) / sampling.temperature
+    return filtered(logits, sampling).softmax(-1)
+
+
+def filtered(logits: Tensor, sampling: Sampling) -> Tensor:
+    """logits with what top-k, top-p and min-p drop set to -inf; at least one token stays.
+
+    Ties at a top-k boundary all stay, and top-p keeps the smallest set whose mass reaches p
+    (Holtzman et al. 2020), as Hugging Face's warpers do.
+    """
+    if sampling.top_k is not None and sampling.top_k < logits.shape[-1]:
+        boundary = logits.topk(sampling.top_k, -1).values[..., -1:]
+        logits = logits.masked_fill(logits < boundary, -torch.inf)
+    if sampling.top_p is not None and sampling.top_p < 1.0:
+        ascending, order = logits.sort(dim=-1, descending=False)
+        dropped = ascending.softmax(-1).cumsum(-1) <= 1 - sampling.top_p
+        dropped[..., -1] = False
+        logits = logits.masked_fill(dropped.scatter(-1, order, dropped), -torch.inf)
+    if sampling.min_p is not None and sampling.min_p > 0.0:
+        law = logits.softmax(-1)
+        floor = sampling.min_p * law.amax(-1, keepdim=True)
+        logits = logits.masked_fill(law < floor, -torch.inf)
+    return logits
+
+
+def best(law: Tensor, k: int, ids: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The k largest entries of each row: (tokens (..., k), values (..., k)), largest first.
+
+    Equal values are ordered by token, at the boundary too, which `topk` alone leaves open: two
+    forms of one tree policy could otherwise disagree. ids: (V,) gives entry i the token ids[i].
+    """
+    k = min(k, law.shape[-1])
+    values, index = law.topk(k, -1)
+    # More entries reach the k-th value than were asked for: only a full stable sort is fair.
+    # Zeros do not matter there, since nothing of probability zero ever becomes a node.
+    floor = values[..., -1:]
+    crowded = ((law >= floor) & (floor > 0)).sum(-1) > k
+    if crowded.any():
+        tokens = torch.arange(law.shape[-1], device=law.device) if ids is None else ids
+        by_token = tokens.argsort()
+        order = law[..., by_token].sort(dim=-1, descending=True, stable=True).indices[..., :k]
+        index = by_token[order]
+        return tokens[index], law.gather(-1, index)
+    tokens = index if ids is None else ids[index]
+    by_token = tokens.argsort(-1)
+    values = values.gather(-1, by_token)
+    by_value = values.sort(dim=-1, descending=True, stable=True).indices
+    return tokens.gather(-1, by_token).gather(-1, by_value), values.gather(-1, by_value)

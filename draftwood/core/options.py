@@ -1,0 +1,76 @@
+"""Options of generation, torch-free: what a request asks for. Names are GenerationConfig's."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import asdict, evolve, field, fields_dict, frozen
+from attrs.validators import and_, ge, gt, le, optional
+
+from draftwood.core.errors import RequestError
+
+GREEDY_BELOW = 1e-5
+"""Temperatures below this are greedy, everywhere: one threshold for drafter and target, so that
+no module divides by a tiny number that another treats as zero."""
+
+
+@frozen
+class Sampling:
+    """The part of a law that does not depend on the path: temperature and filters.
+
+    temperature: 0 is greedy. top_k: keep the k most likely, None keeps all. top_p: smallest set
+    with at least this mass, in (0, 1]. min_p: drop what is below this share of the most likely.
+    Applied in that order, as Hugging Face does.
+    """
+
+    temperature: float = field(default=0.0, validator=ge(0.0))
+    top_k: int | None = field(default=None, validator=optional(ge(1)))
+    top_p: float | None = field(default=None, validator=optional(and_(gt(0.0), le(1.0))))
+    min_p: float | None = field(default=None, validator=optional(and_(ge(0.0), le(1.0))))
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature < GREEDY_BELOW
+
+
+@frozen
+class GenerationOptions(Sampling):
+    """What one request asks for; YAML's `generation:` gives the defaults.
+
+    max_new_tokens, min_new_tokens: counts of new tokens, the prompt excluded.
+    repetition_penalty: 1.0 is none. no_repeat_ngram_size: 0 is none.
+    sequence_bias: pairs of (token ids, bias added to the last one's logit).
+    eos_token_id: token ids that end the text; None takes the model's own, () takes none.
+    stop_strings: text that ends the output; the token that completes it is kept.
+    seed: None draws one, and the result says which. logprobs: return the log-probability of each
+    committed token under the target's law after all processors.
+    """
+
+    max_new_tokens: int = field(default=128, validator=ge(0))
+    min_new_tokens: int = field(default=0, validator=ge(0))
+    repetition_penalty: float = field(default=1.0, validator=gt(0.0))
+    no_repeat_ngram_size: int = field(default=0, validator=ge(0))
+    sequence_bias: tuple[tuple[tuple[int, ...], float], ...] = ()
+    eos_token_id: tuple[int, ...] | None = None
+    stop_strings: tuple[str, ...] = ()
+    seed: int | None = field(default=None, validator=optional(ge(0)))
+    logprobs: bool = False
+
+    @property
+    def sampling(self) -> Sampling:
+        return Sampling(self.temperature, self.top_k, self.top_p, self.min_p)
+
+    def override(self, changes: Mapping[str, Any]) -> "GenerationOptions":
+        """These options with `changes` (by name). RequestError names an unknown or bad one."""
+        known = fields_dict(GenerationOptions)
+        for name in changes:
+            if name not in known:
+                raise RequestError(
+                    f"unknown generation option {name!r}; choices: {', '.join(sorted(known))}"
+                )
+        try:
+            return evolve(self, **changes)
+        except (TypeError, ValueError) as error:
+            raise RequestError(f"bad generation option: {error.args[0]}") from error
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self, recurse=False)
