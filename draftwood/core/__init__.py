@@ -1,0 +1,1 @@
+"""Contracts, engine, loader and configuration. Imports no plugin."""

@@ -1,0 +1,1 @@
+"""Drafters: each proposes a law over the next few tokens."""

@@ -1,0 +1,1 @@
+"""Tree policies: each turns a proposal into a draft tree."""

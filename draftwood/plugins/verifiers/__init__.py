@@ -1,0 +1,1 @@
+"""Verifiers: each commits tokens so that the output law is the target's."""

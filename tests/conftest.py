@@ -1,0 +1,25 @@
+"""Hypothesis profiles, and an environment in which no test touches the user's own."""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Under xdist each worker keeps to one core: torch's own threads would only fight over them.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["HF_HUB_OFFLINE"] = "1"
+for name in ("DRAFTWOOD_PLUGINS", "DRAFTWOOD_DISABLE_PLUGINS", "DRAFTWOOD_STRICT_PLUGINS"):
+    os.environ.pop(name, None)
+
+_COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("dev", max_examples=25, **_COMMON)
+settings.register_profile("ci", max_examples=60, derandomize=True, print_blob=True, **_COMMON)
+settings.register_profile("nightly", max_examples=1500, print_blob=True, **_COMMON)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Machine-wide stores of this test run lie in its own folder."""
+    os.environ["DRAFTWOOD_CACHE"] = str(tmp_path_factory.mktemp("draftwood-cache"))
