@@ -53,22 +53,20 @@ def best(law: Tensor, k: int, ids: Tensor | None = None) -> tuple[Tensor, Tensor
     """The k largest entries of each row: (tokens (..., k), values (..., k)), largest first.
 
     Equal values are ordered by token, at the boundary too, which `topk` alone leaves open: two
-    forms of one tree policy could otherwise disagree. ids: (V,) gives entry i the token ids[i].
+    forms of one tree policy could otherwise disagree. Zeros come last in no particular order,
+    since nothing of probability zero ever becomes a node. ids: (V,) gives entry i token ids[i].
     """
-    k = min(k, law.shape[-1])
-    values, index = law.topk(k, -1)
-    # More entries reach the k-th value than were asked for: only a full stable sort is fair.
-    # Zeros do not matter there, since nothing of probability zero ever becomes a node.
-    floor = values[..., -1:]
-    crowded = ((law >= floor) & (floor > 0)).sum(-1) > k
-    if crowded.any():
-        tokens = torch.arange(law.shape[-1], device=law.device) if ids is None else ids
-        by_token = tokens.argsort()
-        order = law[..., by_token].sort(dim=-1, descending=True, stable=True).indices[..., :k]
-        index = by_token[order]
-        return tokens[index], law.gather(-1, index)
-    tokens = index if ids is None else ids[index]
-    by_token = tokens.argsort(-1)
-    values = values.gather(-1, by_token)
-    by_value = values.sort(dim=-1, descending=True, stable=True).indices
-    return tokens.gather(-1, by_token).gather(-1, by_value), values.gather(-1, by_value)
+    width = law.shape[-1]
+    k = min(k, width)
+    # One entry more than asked tells whether others reach the k-th value.
+    values, index = law.topk(min(k + 1, width), -1)
+    tied = (values[..., 1:] == values[..., :-1]) & (values[..., 1:] > 0)
+    if not tied.any():
+        index, values = index[..., :k], values[..., :k]
+        return (index if ids is None else ids[index]), values
+    # Only a full stable sort is fair to those left out at the boundary.
+    tokens = torch.arange(width, device=law.device) if ids is None else ids
+    by_token = tokens.argsort()
+    order = law[..., by_token].sort(dim=-1, descending=True, stable=True).indices[..., :k]
+    index = by_token[order]
+    return tokens[index], law.gather(-1, index)

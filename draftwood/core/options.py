@@ -42,7 +42,7 @@ class GenerationOptions(Sampling):
     eos_token_id: token ids that end the text; None takes the model's own, () takes none.
     stop_strings: text that ends the output; the token that completes it is kept.
     seed: None draws one, and the result says which. logprobs: return the log-probability of each
-    committed token under the target's law after all processors.
+    committed token under the model itself (no processor, temperature 1), as servers do.
     """
 
     max_new_tokens: int = field(default=128, validator=ge(0))

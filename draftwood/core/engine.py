@@ -1,0 +1,379 @@
+"""The only decode loop, as a stepper: `open(request) -> Run`, `step([run])`.
+
+A round is draft -> grow -> budget -> verify -> judge -> commit. Generation, streaming, interleaved
+requests and the exact-law tests all use this `step`; plain decoding is the same step with budget
+0. Nothing in a round depends on the target's logits of that round before `judge`, which is what
+makes every controller safe for the output law.
+"""
+
+import copy
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from attrs import define, evolve, field, frozen
+from torch import Tensor
+
+from draftwood.core.errors import RequestError
+from draftwood.core.interfaces import (
+    BudgetController,
+    ControllerState,
+    Drafter,
+    DraftSession,
+    DraftWork,
+    Target,
+    TargetSession,
+    TreePolicy,
+    Verifier,
+)
+from draftwood.core.node_laws import Processor, TargetLaws
+from draftwood.core.options import GenerationOptions
+from draftwood.core.plugin import Draws
+from draftwood.core.randomness import Randomness
+from draftwood.core.stats import RequestStats
+from draftwood.core.stopping import Length, StopRule, append_until_stop
+from draftwood.core.values import (
+    Forwarded,
+    Limits,
+    RoundContext,
+    RoundStats,
+    Timings,
+    TokenTree,
+    Verdict,
+)
+
+PENDING_LIMIT = 512
+"""Committed tokens whose features may wait for a drafter that is off, before it ingests them."""
+
+
+@frozen(eq=False)
+class Request:
+    """One text to decode.
+
+    prompt: token ids, at least one. options: temperature, limits and the like. randomness: this
+    request's draws. processors: path-dependent logits processors. stops: rules before the length
+    limits, which the engine adds itself.
+    """
+
+    prompt: tuple[int, ...]
+    options: GenerationOptions
+    randomness: Randomness
+    processors: tuple[Processor, ...] = ()
+    stops: tuple[StopRule, ...] = ()
+
+
+@define(eq=False)
+class Run:
+    """A request being decoded. ids: prompt and committed tokens, the anchor last.
+
+    finish_reason: None while it goes on. Owned by the engine; read it, step it, fork it.
+    """
+
+    id: int
+    request: Request
+    session: TargetSession
+    draft: DraftSession | None
+    controller_state: Any
+    length: Length
+    ids: list[int]
+    stats: RequestStats = field(factory=RequestStats)
+    finish_reason: str | None = None
+    prefilled: bool = False
+    last_draft: int | None = None
+    pending_tokens: list[int] = field(factory=list)
+    pending_features: list[Tensor] = field(factory=list)
+
+    @property
+    def prompt_length(self) -> int:
+        return len(self.request.prompt)
+
+    @property
+    def new_ids(self) -> list[int]:
+        return self.ids[self.prompt_length :]
+
+    def fork(self) -> "Run":
+        """An independent copy that goes on from here."""
+        return evolve(
+            self,
+            session=self.session.fork(),
+            draft=self.draft.fork() if self.draft else None,
+            ids=self.ids.copy(),
+            stats=copy.deepcopy(self.stats),
+            pending_tokens=self.pending_tokens.copy(),
+            pending_features=self.pending_features.copy(),
+        )
+
+
+@frozen(eq=False)
+class Step:
+    """What one step committed: tokens, their log-probabilities if asked for, why the request
+    ended (or None), and the round's stats (None for the prefill, which is not a round)."""
+
+    tokens: tuple[int, ...]
+    logprobs: tuple[float, ...] | None
+    finish_reason: str | None
+    stats: RoundStats | None
+
+
+class Stopwatch:
+    """Splits a round's time by stage with one clock; what no stage claims is `other`."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._start = self._last = clock()
+        self._seconds: dict[str, float] = {}
+
+    def lap(self, stage: str | None) -> None:
+        """Give the time since the last lap to `stage`, or to `other`."""
+        now = self._clock()
+        if stage is not None:
+            self._seconds[stage] = self._seconds.get(stage, 0.0) + now - self._last
+        self._last = now
+
+    def timings(self) -> Timings:
+        total = self._clock() - self._start
+        return Timings(**self._seconds, other=max(0.0, total - sum(self._seconds.values())))
+
+
+class Engine:
+    """Decodes with a target and a verifier, and with a drafter, tree and controller if given.
+
+    clock: seconds, the only source of time. machine: the controller's knowledge of this machine,
+    which outlives requests.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        verifier: Verifier,
+        drafter: Drafter | None = None,
+        tree: TreePolicy | None = None,
+        controller: BudgetController[Any, Any] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        parts = {"drafter": drafter, "tree": tree, "controller": controller}
+        missing = [name for name, part in parts.items() if part is None]
+        if 0 < len(missing) < len(parts):
+            raise RequestError(
+                f"a pipeline that speculates needs a drafter, a tree and a controller; "
+                f"missing: {', '.join(missing)}"
+            )
+        self.target, self.verifier = target, verifier
+        self.drafter, self.tree, self.controller = drafter, tree, controller
+        self.clock = clock
+        self._ids = itertools.count()
+        self.taps = drafter.taps if drafter else ()
+        if drafter:
+            drafter.bind(target)
+        self.machine = controller.init(target.costs(clock)) if controller else None
+
+    def open(self, request: Request) -> Run:
+        """A run of `request`; nothing is computed before its first step.
+
+        Raises RequestError for an empty prompt, one with ids outside the vocabulary, or one that
+        leaves no room in the target's context.
+        """
+        self._check(request)
+        options = request.options
+        run = Run(
+            id=next(self._ids),
+            request=request,
+            session=self.target.open(self.taps, self.verifier.kernels),
+            draft=self.drafter.open(self.target, options.sampling) if self.drafter else None,
+            controller_state=self.controller.open() if self.controller else None,
+            length=Length(options.max_new_tokens, self.target.max_context),
+            ids=list(request.prompt),
+        )
+        if options.max_new_tokens == 0:
+            run.finish_reason = "length"
+        return run
+
+    def step(self, runs: Sequence[Run]) -> list[Step]:
+        """One round (or the prefill) of each run. Version 1 takes one run at a time."""
+        if len(runs) != 1:
+            raise NotImplementedError("this version steps one run at a time")
+        run = runs[0]
+        if run.finish_reason is not None:
+            raise RequestError(f"request {run.id} has ended ({run.finish_reason})")
+        return [self._round(run) if run.prefilled else self._prefill(run)]
+
+    def _check(self, request: Request) -> None:
+        if not request.prompt:
+            raise RequestError("the prompt is empty; it needs at least one token")
+        outside = [t for t in request.prompt if not 0 <= t < self.target.vocab_size]
+        if outside:
+            raise RequestError(
+                f"prompt token {outside[0]} is outside the target's vocabulary of "
+                f"{self.target.vocab_size}"
+            )
+        limit = self.target.max_context
+        if limit is not None and len(request.prompt) >= limit:
+            raise RequestError(
+                f"the prompt has {len(request.prompt)} tokens and the target holds {limit}: "
+                "there is no room for a new one"
+            )
+
+    def _prefill(self, run: Run) -> Step:
+        watch = Stopwatch(self.clock)
+        forwarded = run.session.prefill(run.request.prompt)
+        watch.lap("prefill")
+        # Judging a tree of the root alone draws the first anchor with its own position's uniform.
+        tree = TokenTree.root(run.ids[-1])
+        laws = self._laws(run, tree, forwarded)
+        verdict = self._judge(run, tree, laws)
+        watch.lap("judge")
+        self._remember(run, run.request.prompt, forwarded.features)
+        run.prefilled = True
+        tokens, logprobs = self._emit(run, tree, laws, verdict)
+        run.stats.add_time(watch.timings())
+        return Step(tokens, logprobs, run.finish_reason, None)
+
+    def _round(self, run: Run) -> Step:
+        watch = Stopwatch(self.clock)
+        remaining = run.length.remaining(len(run.ids), run.prompt_length)
+        ctx = RoundContext(run.stats.rounds, len(run.ids), remaining, run.last_draft)
+        limits = self._limits(run, ctx)
+        tree, grown = TokenTree.root(run.ids[-1]), 0
+        if limits.nodes:
+            tree = self._draft(run, ctx, limits, watch)
+            grown = tree.nodes
+            tree = self._cut(run, ctx, tree)
+            watch.lap("grow")
+        else:
+            watch.lap(None)
+        (forwarded,) = self.target.forward([(run.session, tree)])
+        watch.lap("verify")
+        laws = self._laws(run, tree, forwarded)
+        verdict = self._judge(run, tree, laws)
+        watch.lap("judge")
+        tokens, logprobs = self._emit(run, tree, laws, verdict)
+        path = verdict.accepted[: len(tokens)]
+        watch.lap(None)
+        run.session.commit(path)
+        watch.lap("commit")
+        features = forwarded.features
+        self._remember(
+            run,
+            [tree.token_list[node] for node in path],
+            None if features is None else features[list(path)],
+        )
+        run.last_draft = 0 if limits.nodes else _older(run.last_draft)
+        stats = RoundStats(
+            request=run.id,
+            round=ctx.round,
+            context=ctx.context,
+            drafted=limits.nodes > 0,
+            grown=grown,
+            budget=tree.nodes,
+            accepted=min(len(tokens), len(verdict.accepted) - 1),
+            committed=len(tokens),
+            tree=tree,
+            verdict=verdict,
+            timings=watch.timings(),
+        )
+        run.stats.add(stats)
+        self._observe(run, stats)
+        return Step(tokens, logprobs, run.finish_reason, stats)
+
+    def _state(self, run: Run) -> ControllerState[Any, Any]:
+        return ControllerState(self.machine, run.controller_state)
+
+    def _limits(self, run: Run, ctx: RoundContext) -> Limits:
+        """The controller's limits, and no deeper than tokens can still be committed."""
+        if self.controller is None:
+            return Limits(0)
+        limits = self.controller.before_draft(ctx, self._state(run))
+        room = ctx.remaining - 1  # the bonus takes one
+        depth = room if limits.depth is None else min(limits.depth, room)
+        return Limits(limits.nodes, depth) if depth > 0 and limits.nodes > 0 else Limits(0, 0)
+
+    def _draft(self, run: Run, ctx: RoundContext, limits: Limits, watch: Stopwatch) -> TokenTree:
+        assert self.drafter
+        assert self.tree
+        assert self.controller
+        assert run.draft
+        self._ingest(run)
+        watch.lap(None)  # catching up is not the price of this draft
+        # Draft draws of one position differ from round to round: a draw that an earlier verdict
+        # already depended on must not be used again.
+        rng = run.request.randomness.stream(f"draft/{ctx.round}")
+        position = len(run.ids) - 1
+        work = DraftWork(run.draft, run.ids[-1], position, limits, rng)
+        (proposal,) = self.drafter.propose([work])
+        watch.lap("draft")
+        controller, state = self.controller, self._state(run)
+        tree = self.tree.grow(
+            run.ids[-1],
+            proposal,
+            limits,
+            lambda growth: controller.go_on(growth, ctx, state),
+            rng,
+        )
+        watch.lap("grow")
+        return tree
+
+    def _cut(self, run: Run, ctx: RoundContext, tree: TokenTree) -> TokenTree:
+        assert self.controller
+        if tree.draws is not Draws.DETERMINISTIC:
+            return tree
+        return tree.cut(self.controller.choose(tree, ctx, self._state(run)))
+
+    def _laws(self, run: Run, tree: TokenTree, forwarded: Forwarded) -> TargetLaws:
+        return TargetLaws(
+            forwarded.logits,
+            tree,
+            run.ids,
+            run.request.options.sampling,
+            run.request.processors,
+            run.stats.rounds,
+        )
+
+    def _judge(self, run: Run, tree: TokenTree, laws: TargetLaws) -> Verdict:
+        return self.verifier.judge(laws, tree, run.request.randomness.stream("verify"))
+
+    def _emit(
+        self, run: Run, tree: TokenTree, laws: TargetLaws, verdict: Verdict
+    ) -> tuple[tuple[int, ...], tuple[float, ...] | None]:
+        """Append the verdict's tokens up to the earliest stop; returns those that were kept."""
+        drafts = [tree.token_list[node] for node in verdict.accepted[1:]]
+        tokens = [*drafts, verdict.bonus]
+        rules = (*run.request.stops, run.length)
+        before = len(run.ids)
+        run.finish_reason = append_until_stop(rules, run.ids, tokens, run.prompt_length)
+        tokens = tokens[: len(run.ids) - before]
+        logprobs = None
+        if run.request.options.logprobs:
+            logprobs = tuple(
+                laws.log_probability(node, token)
+                for node, token in zip(verdict.accepted, tokens, strict=False)
+            )
+        return tuple(tokens), logprobs
+
+    def _remember(self, run: Run, tokens: Sequence[int], features: Tensor | None) -> None:
+        """Queue committed tokens for the drafter; it ingests them when it next runs."""
+        if run.draft is None:
+            return
+        run.pending_tokens.extend(tokens)
+        if features is not None:
+            run.pending_features.append(features)
+        if len(run.pending_tokens) >= PENDING_LIMIT:
+            self._ingest(run)
+
+    def _ingest(self, run: Run) -> None:
+        assert run.draft
+        if not run.pending_tokens:
+            return
+        features = torch.cat(run.pending_features) if run.pending_features else None
+        run.draft.commit(tuple(run.pending_tokens), features)
+        run.pending_tokens, run.pending_features = [], []
+
+    def _observe(self, run: Run, stats: RoundStats) -> None:
+        if self.controller is not None:
+            state = self.controller.observe(stats, self._state(run))
+            self.machine, run.controller_state = state.machine, state.request
+
+
+def _older(last_draft: int | None) -> int | None:
+    return None if last_draft is None else last_draft + 1

@@ -1,0 +1,80 @@
+"""When a request ends. Rules look at every token of an accepted run in order, so that nothing
+past the earliest stop is streamed, cached or counted."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from attrs import frozen
+
+StopRule = Callable[[Sequence[int], int], str | None]
+"""(ids so far with the candidate last, prompt length) -> reason to stop after it, or None."""
+
+
+class Decodes(Protocol):
+    """The part of a tokenizer that turns ids into text."""
+
+    def decode(self, ids: Sequence[int]) -> str: ...
+
+
+@frozen
+class EndOfText:
+    """Stops after one of the end-of-text tokens."""
+
+    ids: frozenset[int]
+
+    def __call__(self, ids: Sequence[int], prompt_length: int) -> str | None:
+        return "eos" if ids[-1] in self.ids else None
+
+
+@frozen
+class StopStrings:
+    """Stops after the token that completes one of the strings, across token boundaries.
+
+    Looks at new tokens only. A character takes at most four byte-level tokens, so a window of
+    four tokens a character sees every string that ends at the last token.
+    """
+
+    strings: tuple[str, ...]
+    tokenizer: Decodes
+
+    def __call__(self, ids: Sequence[int], prompt_length: int) -> str | None:
+        window = 4 * max(map(len, self.strings)) + 4
+        text = self.tokenizer.decode(ids[max(prompt_length, len(ids) - window) :])
+        return "stop_string" if any(string in text for string in self.strings) else None
+
+
+@frozen
+class Length:
+    """Stops at the most new tokens ("length") or at the target's context limit ("context")."""
+
+    max_new_tokens: int
+    max_context: int | None
+
+    def __call__(self, ids: Sequence[int], prompt_length: int) -> str | None:
+        if len(ids) - prompt_length >= self.max_new_tokens:
+            return "length"
+        if self.max_context is not None and len(ids) >= self.max_context:
+            return "context"
+        return None
+
+    def remaining(self, committed: int, prompt_length: int) -> int:
+        """How many more tokens may be committed after `committed` of them."""
+        remaining = self.max_new_tokens - (committed - prompt_length)
+        if self.max_context is not None:
+            remaining = min(remaining, self.max_context - committed)
+        return remaining
+
+
+def append_until_stop(
+    rules: Sequence[StopRule], ids: list[int], tokens: Sequence[int], prompt_length: int
+) -> str | None:
+    """Append `tokens` to `ids` up to the earliest stop; returns its reason, None if it goes on.
+
+    Rules earlier in the list name the reason when several stop at one token.
+    """
+    for token in tokens:
+        ids.append(token)
+        for rule in rules:
+            if reason := rule(ids, prompt_length):
+                return reason
+    return None

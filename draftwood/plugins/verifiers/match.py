@@ -1,0 +1,40 @@
+"""`match`: draw from the target, and follow the tree while it holds the draw."""
+
+from draftwood.core.interfaces import NodeLaws, Verifier
+from draftwood.core.randomness import Randomness
+from draftwood.core.values import TokenTree, Verdict
+from draftwood.plugins.verifiers.options import MatchOptions
+
+
+class Match(Verifier):
+    """Exact for every tree and budget that does not depend on its own draws.
+
+    Each token is drawn from p with the uniform of its own position, so the text is plain
+    decoding's with the same seed, token for token, whatever the tree. For deterministic trees no
+    rule accepts more: the chance to go on is p(children). At temperature 0 it is the argmax walk.
+    Leviathan et al. 2023 (2211.17192) with one-hot proposals; SpecInfer's naive sampling
+    (2305.09781).
+    """
+
+    def __init__(self, options: MatchOptions | None = None) -> None:
+        self.options = options or MatchOptions()
+
+    def judge(self, laws: NodeLaws, tree: TokenTree, rng: Randomness) -> Verdict:
+        """Walk `tree` from the root; the first draw that no child carries is the bonus.
+
+        laws: p at each of the N+1 nodes, (V,) each; only visited nodes are computed.
+        Raises NonFiniteLogits naming the node if its row is NaN or has no finite entry.
+        """
+        accepted, node = [0], 0
+        tokens, children = tree.token_list, tree.children
+        while True:
+            if laws.greedy:
+                token = laws.argmax(node)
+            else:
+                token = rng.categorical(laws.law(node), laws.position(node))
+            matching = (child for child in children[node] if tokens[child] == token)
+            child = next(matching, None)
+            if child is None:
+                return Verdict(tuple(accepted), token)
+            accepted.append(child)
+            node = child
