@@ -11,7 +11,7 @@ from draftwood.core.plugin import Plugin
 if TYPE_CHECKING:
     import click
 
-    from draftwood.core.stats import RoundStats
+    from draftwood.core.values import RoundStats
 
 PROJECT = "draftwood"
 hookspec = pluggy.HookspecMarker(PROJECT)
@@ -92,5 +92,5 @@ def draftwood_round_finished(stats: "RoundStats") -> None:
 
         @hookimpl
         def draftwood_round_finished(stats):
-            print(stats.budget, stats.accepted)
+            print(stats.round, stats.budget, stats.accepted)
     """
