@@ -58,12 +58,16 @@ class Proposal(ABC):
     """Conditional next-token laws along tree paths, from one or more drafter passes.
 
     max_depth: deepest node it can give. pass_per_level: whether `advance` runs the drafter.
-    sampling: the temperature and filters that its laws have.
+    sampling: the temperature and filters that its laws have. device: where its laws lie.
     """
 
     max_depth: int
     pass_per_level: ClassVar[bool] = False
     sampling: Sampling
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cpu")
 
     @abstractmethod
     def root(self) -> Frontier:
@@ -130,6 +134,10 @@ class Factorized(Proposal):
     @property
     def max_depth(self) -> int:  # type: ignore[override]
         return self.logits.shape[0]
+
+    @property
+    def device(self) -> torch.device:
+        return self.logits.device
 
     def tempered(self, temperature: float) -> "Factorized":
         return Factorized(self.logits, _at_temperature(self.sampling, temperature), self.vocabulary)
@@ -256,6 +264,10 @@ class Markov(Proposal):
     @property
     def max_depth(self) -> int:  # type: ignore[override]
         return self.candidates.shape[0]
+
+    @property
+    def device(self) -> torch.device:
+        return self.candidates.device
 
     def tempered(self, temperature: float) -> "Markov":
         sampling = _at_temperature(self.sampling, temperature)

@@ -1,0 +1,157 @@
+"""Best-first trees: the N nodes of highest path score (BASTION, arXiv 2605.29727, section 3).
+
+rho(i) is the product of the drafter's conditionals along the path to node i, and A^(N) the sum of
+the N highest: the expected tokens of a round. Scores never increase along a path, so the N highest
+form a tree, each prefix of the growth order is the best tree of its size, and A^ is concave.
+
+Two forms give the same tree, and each is the other's oracle. Both compute a score as the parent's
+plus log q in float64, and order nodes by (-score, depth, parent, rank among its siblings).
+"""
+
+import heapq
+
+import torch
+from torch import Tensor
+
+from draftwood.core.errors import TreeError
+from draftwood.core.interfaces.tree import GoOn, TreePolicy
+from draftwood.core.proposals import Proposal, Table
+from draftwood.core.randomness import Randomness
+from draftwood.core.values import Limits, TokenTree
+from draftwood.plugins.trees.options import BestFirstOptions
+from draftwood.plugins.trees.scoring import depth_limit, scored
+
+
+class BestFirst(TreePolicy):
+    """Grows the best tree of `max_nodes` nodes, or of as many as the controller allows."""
+
+    def __init__(self, options: BestFirstOptions) -> None:
+        self.options = options
+
+    def grow(
+        self, anchor: int, proposal: Proposal, limits: Limits, go_on: GoOn, rng: Randomness
+    ) -> TokenTree:
+        """The best tree of min(max_nodes, limits.nodes) draft nodes; fewer if the law has fewer.
+
+        Raises TreeError if form is heap and the proposal has no table.
+        """
+        nodes = min(self.options.max_nodes, limits.nodes)
+        depth = depth_limit(proposal, limits)
+        if nodes < 1 or depth < 1:
+            return TokenTree.root(anchor)
+        proposal = scored(proposal, self.options.score_temperature)
+        form = self.options.form
+        if form == "heap" or (form == "auto" and proposal.device.type == "cpu"):
+            table = proposal.table(nodes)
+            if table is not None:
+                return heap(anchor, table, nodes, depth)
+            if form == "heap":
+                raise TreeError(
+                    f"{type(proposal).__name__} has no table for a heap to search; "
+                    "use form: auto or levelled"
+                )
+        return levelled(anchor, proposal, nodes, depth, go_on)
+
+
+def heap(anchor: int, table: Table, nodes: int, depth: int) -> TokenTree:
+    """The `nodes` best paths of at most `depth` tokens, popped best first from a heap.
+
+    table: at least the `nodes` best tokens of every conditional.
+    """
+    tokens, parents, depths, log_rho = [anchor], [-1], [0], [0.0]
+    infinity = float("inf")
+    pop, push, swap = heapq.heappop, heapq.heappush, heapq.heapreplace
+    table_tokens, table_log_q, next_row = table.tokens, table.log_q, table.next_row
+    # (-score, depth, parent, rank, row): the first four are the order, the last finds the law.
+    # A node enters when its parent, or its better sibling, leaves: all others come after it.
+    fringe = []
+    if table_log_q[0] and table_log_q[0][0] > -infinity:
+        fringe.append((-table_log_q[0][0], 1, 0, 0, 0))
+    for node in range(1, nodes + 1):
+        if not fringe:
+            break
+        cost, level, parent, rank, row = fringe[0]
+        log_q = table_log_q[row]
+        tokens.append(table_tokens[row][rank])
+        parents.append(parent)
+        depths.append(level)
+        log_rho.append(-cost)
+        sibling = rank + 1
+        if sibling < len(log_q) and (step := log_q[sibling]) > -infinity:
+            swap(fringe, (-(log_rho[parent] + step), level, parent, sibling, row))
+        else:
+            pop(fringe)
+        below = next_row[row][rank]
+        if level < depth and below >= 0 and (ahead := table_log_q[below]):
+            step = ahead[0]
+            if step > -infinity:
+                push(fringe, (cost - step, level + 1, node, 0, below))
+    return TokenTree.of(tokens, parents, depths, log_rho)
+
+
+def levelled(anchor: int, proposal: Proposal, nodes: int, depth: int, go_on: GoOn) -> TokenTree:
+    """The same tree from tensors on the proposal's device, one level at a time.
+
+    Of each level only what may be among the N best of all levels so far is kept and advanced:
+    a later node that ties with the N-th comes after it.
+    """
+    found = _Levels(nodes, proposal.device)
+    frontier = proposal.root()
+    scores = torch.zeros(1, dtype=torch.float64, device=proposal.device)
+    for level in range(1, depth + 1):
+        children = proposal.expand(frontier, nodes)
+        width = children.tokens.shape[1]
+        every = (scores[:, None] + children.log_q.double()).flatten()
+        able = (every > found.floor).nonzero().squeeze(1)
+        order = able[every[able].argsort(descending=True, stable=True)[:nodes]]
+        rows, tokens, scores = order // width, children.tokens.flatten()[order], every[order]
+        found.add(tokens, rows, level, scores)
+        # Nor can a node below the new floor have a descendant above it: it is not advanced.
+        alive = int((scores > found.floor).sum())
+        if level == depth or alive == 0:
+            break
+        if proposal.pass_per_level and not go_on(found.tree(anchor)):
+            break
+        scores = scores[:alive]
+        frontier = proposal.advance(frontier, rows[:alive], tokens[:alive])
+    return found.tree(anchor)
+
+
+class _Levels:
+    """Candidates of all levels so far, level by level, each level in its own best-first order.
+
+    floor: () float64, the score that a node of a deeper level must exceed to be among the `nodes`
+    best of all.
+    """
+
+    def __init__(self, nodes: int, device: torch.device) -> None:
+        self.nodes = nodes
+        self.floor = torch.tensor(-torch.inf, dtype=torch.float64, device=device)
+        self._first = 0  # index of the last level's first candidate; the anchor is 0
+        self._size = 1
+        self._columns: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+
+    def add(self, tokens: Tensor, rows: Tensor, depth: int, scores: Tensor) -> None:
+        """One more level. rows: of its parents in the level before; all tensors (F,)."""
+        parents = rows + self._first
+        self._columns.append((tokens, parents, torch.full_like(tokens, depth), scores))
+        self._first, self._size = self._size, self._size + tokens.shape[0]
+        if self._size > self.nodes:
+            every = torch.cat([column[3] for column in self._columns])
+            self.floor = every.topk(self.nodes).values[-1]
+
+    def tree(self, anchor: int) -> TokenTree:
+        """The best `nodes` of them, in growth order."""
+        tokens, parents, depths, scores = (
+            torch.cat(column) for column in zip(*self._columns, strict=True)
+        )
+        # Stable, so equal scores stay in order of depth, then of parent and rank.
+        order = scores.argsort(descending=True, stable=True)[: self.nodes]
+        grown = torch.zeros(self._size, dtype=torch.long, device=order.device)
+        grown[order + 1] = torch.arange(1, order.shape[0] + 1, device=order.device)
+        return TokenTree.of(
+            [anchor, *tokens[order].tolist()],
+            [-1, *grown[parents[order]].tolist()],
+            [0, *depths[order].tolist()],
+            [0.0, *scores[order].tolist()],
+        )

@@ -1,0 +1,70 @@
+"""YAML options of the bundled tree policies. Imports no torch.
+
+`score_temperature` is shared: trees are judged by `match`, which is exact for any scores, and the
+drafter's law at a low temperature is far too sure of itself to rank nodes or to set a budget.
+"""
+
+from typing import Any, Literal
+
+from attrs import Attribute, field, frozen
+from attrs.validators import ge, gt, optional
+
+RankPath = tuple[int, ...]
+
+
+@frozen
+class ChainOptions:
+    """One path of best tokens.
+
+    length: most draft nodes, None for as deep as the drafter goes. score_temperature: of the law
+    that path scores come from, None for the request's own but at least 0.8.
+    """
+
+    length: int | None = field(default=None, validator=optional(ge(1)))
+    score_temperature: float | None = field(default=None, validator=optional(gt(0.0)))
+
+
+@frozen
+class BestFirstOptions:
+    """The tree of highest path scores (BASTION).
+
+    max_nodes: most draft nodes. score_temperature: of the law that path scores come from, None
+    for the request's own but at least 0.8. form: heap (on the host), levelled (tensors), or auto:
+    the heap on a CPU where the proposal has a table; the result is the same.
+    """
+
+    max_nodes: int = field(default=256, validator=ge(1))
+    score_temperature: float | None = field(default=None, validator=optional(gt(0.0)))
+    form: Literal["auto", "heap", "levelled"] = "auto"
+
+
+def _prefix_closed(_: object, attribute: "Attribute[Any]", paths: tuple[RankPath, ...]) -> None:
+    """Every rank path is non-empty, non-negative, listed once, and hangs from a listed one."""
+    for path in paths:
+        if not path or min(path) < 0:
+            raise ValueError(
+                f"{attribute.name}: {list(path)} is not a rank path; [0, 2] is the third-best "
+                "token after the best one"
+            )
+        if len(path) > 1 and path[:-1] not in paths:
+            raise ValueError(
+                f"{attribute.name}: {list(path)} hangs from {list(path[:-1])}, which is not "
+                "listed; list every prefix of a path"
+            )
+        if paths.count(path) > 1:
+            raise ValueError(f"{attribute.name}: {list(path)} is listed twice")
+
+
+@frozen
+class StaticOptions:
+    """One shape for every round.
+
+    topology: eagle, the 25 nodes of EAGLE-1. paths: a shape of one's own as rank paths, [[0], [1],
+    [0, 0]] for the two best first tokens and the best one after the best; it replaces topology.
+    score_temperature: of the law that path scores come from, None for the request's own but at
+    least 0.8.
+    """
+
+    topology: Literal["eagle"] = "eagle"
+    paths: tuple[RankPath, ...] = field(default=(), validator=_prefix_closed)
+    score_temperature: float | None = field(default=None, validator=optional(gt(0.0)))

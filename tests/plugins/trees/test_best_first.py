@@ -1,0 +1,228 @@
+"""Best-first trees: both forms are the best tree of every size, ties included."""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from draftwood.core.errors import TreeError
+from draftwood.core.options import Sampling
+from draftwood.core.proposals import Factorized, Proposal, Vocabulary
+from draftwood.core.randomness import Seeded
+from draftwood.core.values import Limits, TokenTree
+from draftwood.plugins.trees.best_first import BestFirst, heap, levelled
+from draftwood.plugins.trees.options import BestFirstOptions
+
+from .reference import (
+    PerLevel,
+    always,
+    brute_force,
+    factorized,
+    factorized_laws,
+    listed,
+    paths,
+    point_paths,
+    tree_laws,
+)
+
+ANCHOR = 3
+
+
+def by_heap(proposal: Proposal, nodes: int, depth: int) -> TokenTree:
+    table = proposal.table(nodes)
+    assert table is not None
+    return heap(ANCHOR, table, nodes, depth).validate()
+
+
+def by_levels(proposal: Proposal, nodes: int, depth: int) -> TokenTree:
+    return levelled(ANCHOR, proposal, nodes, depth, always).validate()
+
+
+def grow(proposal: Proposal, limits: Limits, **options: object) -> TokenTree:
+    options = {"score_temperature": proposal.sampling.temperature or None, **options}
+    policy = BestFirst(BestFirstOptions(**options))  # type: ignore[arg-type]
+    return policy.grow(ANCHOR, proposal, limits, always, Seeded(0)).validate()
+
+
+def same(left: TokenTree, right: TokenTree) -> bool:
+    return all(
+        torch.equal(getattr(left, name), getattr(right, name))
+        for name in ("tokens", "parents", "depths", "log_rho")
+    )
+
+
+@given(tree_laws(), st.integers(1, 40), st.integers(1, 4))
+def test_both_forms_are_the_brute_force_tree(proposal: Proposal, nodes: int, depth: int) -> None:
+    depth = min(depth, proposal.max_depth)
+    expected = brute_force(proposal, nodes, depth)
+    assert listed(by_heap(proposal, nodes, depth)) == expected
+    assert listed(by_levels(proposal, nodes, depth)) == expected
+
+
+@given(st.one_of(tree_laws(), point_paths()), st.integers(1, 40))
+def test_the_two_forms_are_one_tree(proposal: Proposal, nodes: int) -> None:
+    depth = proposal.max_depth
+    assert same(by_heap(proposal, nodes, depth), by_levels(proposal, nodes, depth))
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 300), st.sampled_from([1.0, 3.0, 12.0]))
+def test_the_two_forms_are_one_tree_on_large_laws(seed: int, nodes: int, sharpness: float) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = (torch.randn(7, 61, generator=generator) * sharpness).round(decimals=1)
+    proposal = Factorized(logits, Sampling(1.0), Vocabulary(61))
+    assert same(by_heap(proposal, nodes, 7), by_levels(proposal, nodes, 7))
+
+
+def test_ties_at_the_boundary_of_top_k_are_what_the_comparison_catches() -> None:
+    """Negative control: the order that `topk` leaves open among equal ones is another tree."""
+    proposal = factorized([[0.25] * 4, [0.25] * 4])
+    tree = by_heap(proposal, 6, 2)
+    assert tree.token_list == [ANCHOR, 0, 1, 2, 3, 0, 1]
+    reversed_ids = Factorized(
+        proposal.logits, proposal.sampling, Vocabulary(4, torch.tensor([3, 2, 1, 0]))
+    )
+    assert same(by_heap(reversed_ids, 6, 2), tree)
+    table = reversed_ids.table(6)
+    assert table is not None
+    for row in table.tokens:
+        row.reverse()
+    assert not same(heap(ANCHOR, table, 6, 2), tree)
+
+
+@given(tree_laws(), st.integers(1, 30))
+def test_every_prefix_is_the_best_tree_of_its_size(proposal: Proposal, nodes: int) -> None:
+    tree = grow(proposal, Limits(nodes))
+    for size in range(1, tree.nodes + 1):
+        assert same(tree.cut(size).validate(), grow(proposal, Limits(size)))
+
+
+@given(factorized_laws(reduced=False), st.integers(1, 4))
+def test_no_tree_of_any_shape_has_a_higher_surrogate(proposal: Factorized, nodes: int) -> None:
+    best = float(grow(proposal, Limits(nodes)).surrogate()[-1])
+    every = {path: score for score, path in paths(proposal, min(2, proposal.max_depth))}
+    values = [
+        1.0 + sum(float(torch.tensor(every[p], dtype=torch.float64).exp()) for p in chosen)
+        for chosen in itertools.combinations(every, min(nodes, len(every), 3))
+        if all(len(p) == 1 or p[:-1] in chosen for p in chosen)
+    ]
+    assert max(values) <= best + 1e-12
+
+
+def test_a_breadth_first_tree_is_not_the_best() -> None:
+    """Negative control of the test above: it can tell a worse tree."""
+    proposal = factorized([[0.9, 0.1], [0.9, 0.1]])
+    best = grow(proposal, Limits(2))
+    assert best.depth_list == [0, 1, 2]
+    assert float(best.surrogate()[-1]) > 1 + 0.9 + 0.1
+
+
+@given(tree_laws(), st.integers(1, 40))
+def test_the_surrogate_is_concave_and_scores_never_increase(proposal: Proposal, nodes: int) -> None:
+    tree = grow(proposal, Limits(nodes))
+    gains = tree.surrogate().diff()
+    assert float(tree.surrogate()[0]) == 1.0
+    assert bool((tree.log_rho.diff() <= 0).all())
+    assert bool((gains.diff() <= 1e-12).all())
+
+
+def test_a_tree_grown_level_by_level_is_not_concave() -> None:
+    """Negative control of the test above."""
+    proposal = factorized([[0.9, 0.1], [0.9, 0.1]])
+    best = {path: score for score, path in listed(grow(proposal, Limits(6)))}
+    by_level = sorted(best, key=lambda path: (len(path), path))
+    gains = torch.tensor([best[path] for path in by_level]).exp()
+    assert bool((gains.diff() > 1e-12).any())
+
+
+@given(tree_laws(), st.integers(0, 20), st.integers(0, 4), st.integers(1, 20))
+def test_limits_and_options_are_respected(
+    proposal: Proposal, nodes: int, depth: int, most: int
+) -> None:
+    for form in ("heap", "levelled"):
+        tree = grow(proposal, Limits(nodes, depth), max_nodes=most, form=form)
+        assert tree.nodes <= min(nodes, most)
+        assert max(tree.depth_list) <= min(depth, proposal.max_depth)
+        everything = len(list(paths(proposal, min(depth, proposal.max_depth))))
+        assert tree.nodes == min(nodes, most, everything)
+
+
+def test_tokens_of_probability_zero_never_become_nodes() -> None:
+    proposal = factorized([[0.0, 1.0, 0.0], [0.5, 0.0, 0.5]])
+    for form in ("heap", "levelled"):
+        tree = grow(proposal, Limits(50), form=form)
+        assert listed(tree) == [
+            (0.0, (1,)),
+            (pytest.approx(-0.6931471805599453), (1, 0)),
+            (pytest.approx(-0.6931471805599453), (1, 2)),
+        ]
+
+
+def test_a_pass_per_level_proposal_advances_only_what_may_be_kept_and_asks_first() -> None:
+    laws = [[0.6, 0.3, 0.1]] * 4
+    advanced: list[int] = []
+    sizes: list[int] = []
+
+    def twice(tree: TokenTree) -> bool:
+        sizes.append(tree.validate().nodes)
+        return len(sizes) < 3
+
+    policy = BestFirst(BestFirstOptions(max_nodes=6, score_temperature=1.0))
+    tree = policy.grow(0, PerLevel(factorized(laws), advanced), Limits(6), twice, Seeded(0))
+    assert sizes == [3, 6, 6]
+    assert len(advanced) == 2  # the third level was refused
+    assert listed(tree) == brute_force(factorized(laws), 6, 3)
+    # Of nine paths of two tokens none below the sixth-best score goes on.
+    assert advanced[0] == 3
+    assert advanced[1] < 6
+
+
+def test_a_level_that_can_add_nothing_is_not_asked_for() -> None:
+    advanced: list[int] = []
+    proposal = PerLevel(factorized([[0.5, 0.5], [0.5, 0.5], [0.5, 0.5]]), advanced)
+    grow(proposal, Limits(2))
+    assert advanced == []
+
+
+def test_scores_come_from_a_warmer_law_than_a_cold_request() -> None:
+    logits = torch.tensor([[3.0, 2.0, 0.0]])
+
+    def scores(temperature: float, score_temperature: float | None) -> torch.Tensor:
+        policy = BestFirst(BestFirstOptions(score_temperature=score_temperature))
+        proposal = Factorized(logits, Sampling(temperature), Vocabulary(3))
+        return policy.grow(0, proposal, Limits(3), always, Seeded(0)).log_rho[1:].float()
+
+    for temperature in (0.0, 0.3, 0.8):
+        assert torch.allclose(scores(temperature, None), (logits[0] / 0.8).log_softmax(-1))
+    assert torch.allclose(scores(1.3, None), (logits[0] / 1.3).log_softmax(-1))
+    assert torch.allclose(scores(1.3, 0.9), (logits[0] / 0.9).log_softmax(-1))
+    # Negative control: without a warmer law a greedy request has a chain of certain tokens.
+    assert not torch.allclose(scores(0.0, None)[:1], torch.zeros(1))
+
+
+def test_filters_hold_for_scores_too() -> None:
+    proposal = Factorized(torch.tensor([[3.0, 2.0, 0.0]]), Sampling(1.0, top_k=2), Vocabulary(3))
+    assert grow(proposal, Limits(3)).token_list[1:] == [0, 1]
+
+
+def test_a_heap_without_a_table_says_what_to_do() -> None:
+    proposal = PerLevel(factorized([[0.5, 0.5]]), [])
+    with pytest.raises(TreeError, match=r"PerLevel has no table.*auto or levelled"):
+        grow(proposal, Limits(2), form="heap")
+    assert grow(proposal, Limits(2)).nodes == 2
+
+
+def test_auto_uses_the_heap_on_the_host_and_levels_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object) -> TokenTree:
+        raise AssertionError("the heap copies the law to the host")
+
+    monkeypatch.setattr("draftwood.plugins.trees.best_first.heap", refuse)
+    with pytest.raises(AssertionError):
+        grow(factorized([[0.5, 0.5]]), Limits(2))
+    elsewhere = property(lambda self: torch.device("meta"))
+    monkeypatch.setattr(Factorized, "device", elsewhere)
+    monkeypatch.setattr("draftwood.plugins.trees.best_first.levelled", lambda *_: TokenTree.root(1))
+    assert grow(factorized([[0.5, 0.5]]), Limits(2)).nodes == 0
