@@ -1,0 +1,192 @@
+"""The target's K/V cache: written in place, rolled back by moving only what was accepted.
+
+transformers' own caches concatenate or re-index everything they hold. Here a forward writes its
+rows behind the committed ones, and a commit moves the accepted ones among them up, so the work of
+a round does not grow with the context.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from attrs import frozen
+from torch import Tensor
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+ROWS = 256  # capacities are multiples of this, with at least as much to spare when they grow
+GROWTH = 1.5
+
+
+@frozen
+class LayerShape:
+    """What one layer caches. heads: K/V heads. key_dim, value_dim: widths of a row.
+    window: sliding window in positions, the token itself included; None for full attention.
+    A layer that caches nothing of its own (it reads another's) has no heads."""
+
+    heads: int
+    key_dim: int
+    value_dim: int
+    dtype: torch.dtype
+    device: torch.device
+    window: int | None = None
+
+
+def window_start(length: int, window: int | None) -> int:
+    """First of `length` cached positions that the next token can still see."""
+    return 0 if window is None else max(0, length - window + 1)
+
+
+class _Extent:
+    """How many rows are committed. Shared by the cache and its layers, without a reference cycle
+    that would keep buffers alive until the next collection."""
+
+    length = 0
+
+
+class TreeLayer(CacheLayerMixin):
+    """One layer's rows: keys and values (1, heads, capacity, dim), of which the first
+    `extent.length` are committed and the ones behind belong to the last forward."""
+
+    is_compileable = False
+    is_croppable = False
+
+    def __init__(self, shape: LayerShape, extent: _Extent) -> None:
+        super().__init__()
+        self.window = shape.window
+        self.is_sliding = shape.window is not None
+        self.extent = extent
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Write rows behind the committed ones; return views of all that attention may need.
+
+        key_states, value_states: (1, heads, n, dim). A sliding layer's view starts at the oldest
+        position that the first new row sees, so its attention costs the window, not the context.
+        """
+        length, rows = self.extent.length, key_states.shape[-2]
+        self.keys.narrow(2, length, rows).copy_(key_states)
+        self.values.narrow(2, length, rows).copy_(value_states)
+        start = window_start(length, self.window)
+        size = length + rows - start
+        return self.keys.narrow(2, start, size), self.values.narrow(2, start, size)
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        start = window_start(self.extent.length, self.window)
+        return self.extent.length + query_length - start, start
+
+    def get_seq_length(self) -> int:
+        return self.extent.length
+
+    def get_max_length(self) -> int:
+        return -1
+
+    get_max_cache_shape = get_max_length  # its name in older releases
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        raise NotImplementedError("rows are reserved by the cache before a forward")
+
+
+class TreeCache(Cache):
+    """The K/V of one request.
+
+    Layers of one shape share one buffer (layers, 1, heads, capacity, dim), so that a commit is
+    one gather and one copy however many layers there are.
+    """
+
+    def __init__(self, layout: Sequence[LayerShape]) -> None:
+        self.layout = tuple(layout)
+        self.extent = _Extent()
+        self.capacity = 0
+        super().__init__(layers=[TreeLayer(shape, self.extent) for shape in self.layout])
+        self._stacks: list[tuple[Tensor, list[tuple[int, str]]]] = []
+
+    @property
+    def length(self) -> int:
+        """Committed rows."""
+        return self.extent.length
+
+    def reserve(self, rows: int) -> None:
+        """Make room for `rows` rows behind the committed ones; keeps those, and no others."""
+        needed = self.length + rows
+        if needed <= self.capacity:
+            return
+        wanted = max(needed + ROWS, int(self.capacity * GROWTH))
+        self._allocate(-(-wanted // ROWS) * ROWS)
+
+    def _allocate(self, capacity: int) -> None:
+        old = self._stacks
+        groups: dict[tuple[Any, ...], list[tuple[int, str]]] = {}
+        for index, shape in enumerate(self.layout):
+            for name, dim in (("keys", shape.key_dim), ("values", shape.value_dim)):
+                if shape.heads:
+                    key = (shape.heads, dim, shape.dtype, shape.device)
+                    groups.setdefault(key, []).append((index, name))
+        self._stacks = []
+        for (heads, dim, dtype, device), members in groups.items():
+            stack = torch.empty(len(members), 1, heads, capacity, dim, dtype=dtype, device=device)
+            self._stacks.append((stack, members))
+            for place, (index, name) in enumerate(members):
+                setattr(self.layers[index], name, stack[place])
+                self.layers[index].is_initialized = True
+        for (before, _), (after, _) in zip(old, self._stacks, strict=False):
+            after.narrow(3, 0, self.length).copy_(before.narrow(3, 0, self.length))
+        self.capacity = capacity
+
+    def advance(self, rows: int) -> None:
+        """Commit the first `rows` rows of the last forward as they are."""
+        self.extent.length += rows
+
+    def commit(self, path: Sequence[int]) -> None:
+        """Keep these rows of the last forward, in order, behind the committed ones.
+
+        path: increasing row numbers, 0 first. Rows that already lie in their place stay there.
+        """
+        start = next((i for i, row in enumerate(path) if row != i), len(path))
+        if start < len(path):
+            moved = torch.tensor(path[start:])
+            for stack, _ in self._stacks:
+                rows = stack.narrow(3, self.length, path[-1] + 1)
+                kept = rows.index_select(3, moved.to(stack.device))
+                rows.narrow(3, start, len(path) - start).copy_(kept)
+        self.advance(len(path))
+
+    def fork(self) -> "TreeCache":
+        """An independent copy of the committed rows."""
+        twin = TreeCache(self.layout)
+        twin.reserve(self.length)
+        for (mine, _), (its, _) in zip(self._stacks, twin._stacks, strict=True):
+            its.narrow(3, 0, self.length).copy_(mine.narrow(3, 0, self.length))
+        twin.advance(self.length)
+        return twin
+
+
+class ShapeProbe(Cache):
+    """Keeps nothing; notes what shape each layer's K/V has in a first forward."""
+
+    def __init__(self) -> None:
+        super().__init__(layers=[])
+        self.seen: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def update(
+        self,
+        key_states: Tensor,
+        value_states: Tensor,
+        layer_idx: int,
+        *args: Any,
+        **kwargs: Any,
+    ) -> tuple[Tensor, Tensor]:
+        self.seen[layer_idx] = (key_states, value_states)
+        return key_states, value_states
+
+    def layout(self, windows: Sequence[int | None]) -> tuple[LayerShape, ...]:
+        """One shape per layer; `windows` holds each layer's sliding window or None."""
+        shapes = []
+        for index, window in enumerate(windows):
+            if index in self.seen:
+                k, v = self.seen[index]
+                shape = (k.shape[1], k.shape[3], v.shape[3], k.dtype, k.device)
+                shapes.append(LayerShape(*shape, window))
+            else:
+                shapes.append(LayerShape(0, 0, 0, torch.float32, torch.device("cpu"), window))
+        return tuple(shapes)

@@ -1,0 +1,147 @@
+"""Which models can be targets: what is refused before a forward, and what a forward must show."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from draftwood.core.errors import UnsupportedTarget
+from draftwood.core.hf.masks import layer_kinds
+from draftwood.core.hf.versions import accepts, text_config
+from draftwood.core.values import TokenTree
+
+if TYPE_CHECKING:
+    from draftwood.core.hf.target import HFTarget
+
+ATTENTIONS = ("sdpa", "eager")
+SUPPORTED_LAYERS = ("full_attention", "sliding_attention")
+_RESIZING_ROPE = ("dynamic", "longrope")
+
+
+def refuse_unsupported(model: Any) -> None:
+    """Raise UnsupportedTarget for what the model's class and configuration already rule out."""
+    config, name = text_config(model), type(model).__name__
+    if model.config.is_encoder_decoder:
+        raise UnsupportedTarget(f"{name} is an encoder-decoder; a target is a decoder alone")
+    if getattr(model, "_is_stateful", False):
+        raise UnsupportedTarget(
+            f"{name} keeps a recurrent state, which cannot be rolled back to an accepted prefix"
+        )
+    other = sorted(set(layer_kinds(config)) - set(SUPPORTED_LAYERS))
+    if other:
+        raise UnsupportedTarget(
+            f"{name} has layers of kind {', '.join(other)}; only {' and '.join(SUPPORTED_LAYERS)} "
+            "can be rolled back and masked as trees"
+        )
+    if getattr(model.generation_config, "cache_implementation", None) == "quantized":
+        raise UnsupportedTarget(
+            f"{name} asks for a quantized cache, whose entries cannot be moved one by one"
+        )
+    if not accepts(model, "position_ids"):
+        raise UnsupportedTarget(
+            f"{name} takes no position_ids, so two branches of a tree cannot share a position"
+        )
+    attention = config._attn_implementation
+    if attention not in ATTENTIONS:
+        raise UnsupportedTarget(
+            f"{name} uses {attention} attention, which takes no tree mask; choices: "
+            f"{', '.join(ATTENTIONS)} (runtime.attention, or model.set_attn_implementation)"
+        )
+    if model.training:
+        raise UnsupportedTarget(
+            f"{name} is in training mode, in which dropout makes its law random; call model.eval()"
+        )
+
+
+def position_limit(config: Any) -> int | None:
+    """Most positions the model can hold, None if it does not say.
+
+    Rotary embeddings that rescale themselves with the longest position seen are limited to the
+    length up to which they do not: beyond it a draft would change what the target says.
+    """
+    limit = getattr(config, "max_position_embeddings", None)
+    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    kind = rope.get("rope_type") or rope.get("type")
+    if kind in _RESIZING_ROPE:
+        original = rope.get("original_max_position_embeddings") or getattr(
+            config, "original_max_position_embeddings", None
+        )
+        return original or limit
+    return limit
+
+
+def eos_token_ids(model: Any) -> frozenset[int]:
+    """Ids that end a text, from the generation config; none of its sampling settings are used."""
+    ids = getattr(model.generation_config, "eos_token_id", None)
+    if ids is None:
+        return frozenset()
+    return frozenset([ids] if isinstance(ids, int) else ids)
+
+
+@contextmanager
+def attention_set_to(config: Any, name: str | None) -> Iterator[None]:
+    """Run with another attention implementation, and put the model's own back."""
+    before = config._attn_implementation
+    config._attn_implementation = name
+    try:
+        yield
+    finally:
+        config._attn_implementation = before
+
+
+def _tolerance(dtype: torch.dtype) -> float:
+    """Largest difference, relative to the largest logit, that rounding explains."""
+    return {torch.float64: 1e-9, torch.float32: 1e-3}.get(dtype, 6e-2)
+
+
+def self_check(target: "HFTarget") -> None:
+    """Score a tiny tree and raise UnsupportedTarget unless its paths behave like texts.
+
+    A node's logits must equal those of its path decoded alone, must not move when a sibling's
+    token changes, and must be right again after a branch was committed. Five forwards of at most
+    four tokens.
+    """
+    size = min(target.vocab_size, target.vocab_limit or target.vocab_size)
+    prompt = [1 % size, 2 % size]
+    tokens = [token % size for token in (3, 4, 5, 6)]
+
+    def scores(tree: TokenTree, commit: list[int] | None = None) -> torch.Tensor:
+        session = target.open()
+        session.prefill(prompt)
+        logits = target.forward([(session, tree)])[0].logits
+        if commit is not None:
+            session.commit(commit)
+            logits = target.forward([(session, TokenTree.root(7 % size))])[0].logits
+        return logits[:, :size].double().cpu()
+
+    def tree(third: int) -> TokenTree:
+        """Anchor with two children; the first has a child that comes after its uncle."""
+        return TokenTree.of([*tokens[:2], third, tokens[3]], [-1, 0, 0, 1], [0, 1, 1, 2], [0.0] * 4)
+
+    try:
+        branch = scores(tree(tokens[2]))
+        sibling = scores(tree(8 % size))
+        path = [tokens[0], tokens[1], tokens[3]]
+        alone = scores(TokenTree.of(path, [-1, 0, 1], [0, 1, 2], [0.0] * 3))
+        rolled = scores(tree(tokens[2]), commit=[0, 1, 3])
+        grown = [*path, 7 % size]
+        straight = scores(TokenTree.of(grown, [-1, 0, 1, 2], [0, 1, 2, 3], [0.0] * 4))
+    except (TypeError, ValueError, RuntimeError, IndexError, KeyError, AttributeError) as error:
+        raise UnsupportedTarget(
+            f"{target.name} cannot score a tree (explicit 4-D mask, positions and a cache of "
+            f"ours): {type(error).__name__}: {error}"
+        ) from error
+    limit = _tolerance(target.dtype) * float(alone.abs().max())
+    failures = {
+        "a path in a tree does not score like the same text": (branch[[0, 1, 3]], alone),
+        "a sibling's token moves another branch": (sibling[[0, 1, 3]], branch[[0, 1, 3]]),
+        "a committed branch does not continue like the same text": (rolled[-1], straight[-1]),
+    }
+    for what, (got, expected) in failures.items():
+        difference = float((got - expected).abs().max())
+        if not difference <= limit:
+            raise UnsupportedTarget(
+                f"{target.name} cannot be a target: {what} (logits differ by {difference:.3g}, "
+                f"rounding explains {limit:.3g})"
+            )

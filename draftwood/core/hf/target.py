@@ -1,0 +1,184 @@
+"""A Hugging Face causal LM as a target: trees in, logits and tapped features out."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from draftwood.core.errors import RequestError, TreeError
+from draftwood.core.hf import checks
+from draftwood.core.hf.cache import ShapeProbe, TreeCache
+from draftwood.core.hf.masks import Masks, chain, kind_windows, layer_kinds
+from draftwood.core.hf.taps import Taps, decoder_of, side_by_side
+from draftwood.core.hf.versions import accepts, cache_keyword, text_config
+from draftwood.core.interfaces.controller import CostProbe
+from draftwood.core.interfaces.target import Kernels, Target, TargetSession
+from draftwood.core.values import Forwarded, TokenTree
+
+
+class HFSession(TargetSession):
+    """One request's K/V, and what it wants tapped."""
+
+    def __init__(
+        self, target: "HFTarget", taps: Taps, cache: TreeCache, attention: str | None
+    ) -> None:
+        self.target, self.taps, self.cache, self.attention = target, taps, cache, attention
+        self.pending = 0  # nodes of the last forward that a commit may keep
+
+    @property
+    def length(self) -> int:
+        return self.cache.length
+
+    def prefill(self, ids: Sequence[int]) -> Forwarded:
+        if self.length:
+            raise RequestError("a prompt can only be prefilled into a fresh session")
+        if not ids:
+            raise RequestError("the prompt is empty; a model needs at least one token to go on")
+        return self.target._prefill(self, ids)
+
+    def commit(self, path: Sequence[int]) -> None:
+        if not path or path[0] != 0 or path[-1] >= self.pending:
+            raise TreeError(
+                f"cannot commit nodes {list(path)} of a forward over {self.pending}: a path "
+                "starts at the anchor (0) and stays inside the last forward"
+            )
+        with torch.inference_mode():
+            self.cache.commit(path)
+        self.pending = 0
+
+    def fork(self) -> "HFSession":
+        with torch.inference_mode():
+            return HFSession(self.target, self.taps, self.cache.fork(), self.attention)
+
+
+class HFTarget(Target):
+    """Any `AutoModelForCausalLM` made of attention layers, with sdpa or eager attention.
+
+    model: in evaluation mode; it is only called, never changed. name: what reports call it.
+    vocab_limit: tokens the tokenizer knows; logits rows beyond them are padding and get -inf.
+    prefill_chunk: most prompt tokens per forward. check: run `checks.self_check` once.
+
+    Raises UnsupportedTarget, with the reason, for what cannot be rolled back to an accepted
+    prefix (recurrent layers, encoder-decoders, quantised caches) or cannot score a tree.
+    Tensors it returns are inference tensors: they cannot be written to outside inference mode.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        name: str | None = None,
+        vocab_limit: int | None = None,
+        prefill_chunk: int = 1024,
+        check: bool = True,
+    ) -> None:
+        checks.refuse_unsupported(model)
+        self.model, self.config = model, text_config(model)
+        self.name = name or self.config.name_or_path or type(model).__name__
+        self.vocab_limit, self.prefill_chunk = vocab_limit, prefill_chunk
+        self.device = model.get_input_embeddings().weight.device
+        self.dtype = model.dtype
+        self.layers: int = self.config.num_hidden_layers
+        self.max_context = checks.position_limit(self.config)
+        self.eos_token_ids = checks.eos_token_ids(model)
+        self._cache_keyword = cache_keyword(model)
+        self._keeps_logits = accepts(model, "logits_to_keep")
+        windows = kind_windows(self.config)
+        self._masks = Masks(windows, len(windows) > 1, self.dtype, self.device)
+        probe = ShapeProbe()
+        with torch.inference_mode():
+            token = torch.zeros(1, dtype=torch.int64)
+            logits = self._call(token, token, probe, None)
+        self.vocab_size: int = logits.shape[-1]
+        self._layout = probe.layout([windows[kind] for kind in layer_kinds(self.config)])
+        if check:
+            checks.self_check(self)
+
+    def open(self, taps: Sequence[int] = (), kernels: Kernels | None = None) -> HFSession:
+        tapped = Taps(decoder_of(self.model), taps, self.layers)
+        attention = kernels.attention if kernels else None
+        return HFSession(self, tapped, TreeCache(self._layout), attention)
+
+    def forward(self, work: Sequence[tuple[TargetSession, TokenTree]]) -> Sequence[Forwarded]:
+        if len(work) != 1:
+            raise NotImplementedError(
+                f"a forward over {len(work)} requests: this version scores one at a time"
+            )
+        (session, tree), *_ = work
+        assert isinstance(session, HFSession)
+        with torch.inference_mode():
+            visible = None if len(tree) == 1 else tree.ancestors()
+            logits, parts = self._score(session, tree.tokens, visible, tree.depths, 0)
+            session.pending = len(tree)
+            return [Forwarded(logits, side_by_side(parts))]
+
+    def _prefill(self, session: HFSession, ids: Sequence[int]) -> Forwarded:
+        """The prompt in chunks; only the last token's logits are computed."""
+        tokens = torch.tensor(ids)
+        features = []
+        with torch.inference_mode():
+            session.cache.reserve(len(ids))
+            for chunk in tokens.split(self.prefill_chunk):
+                visible, depths = chain(len(chunk))
+                seen = None if len(chunk) == 1 else visible
+                logits, parts = self._score(session, chunk, seen, depths, 1)
+                session.cache.advance(len(chunk))
+                features.append(side_by_side(parts))
+            tapped = [part for part in features if part is not None]
+            return Forwarded(logits, torch.cat(tapped) if tapped else None)
+
+    def _score(
+        self, session: HFSession, tokens: Tensor, visible: Tensor | None, depths: Tensor, keep: int
+    ) -> tuple[Tensor, list[Tensor]]:
+        """One forward of nodes behind the session's context: (n, V) logits (the last `keep` rows
+        if any), and the tapped outputs (1, n, H)."""
+        length = session.length
+        self._check_room(length, depths)
+        session.cache.reserve(len(tokens))
+        mask = self._masks.build(visible, depths, length)
+        attention = nullcontext() if session.attention is None else self._attention(session)
+        with attention, session.taps.recording() as parts:
+            logits = self._call(tokens, depths + length, session.cache, mask, keep)
+        if self.vocab_limit is not None:
+            logits[:, self.vocab_limit :] = -torch.inf
+        return logits, parts
+
+    def _call(
+        self, tokens: Tensor, positions: Tensor, cache: Any, mask: Any, keep: int = 0
+    ) -> Tensor:
+        options: dict[str, Any] = {self._cache_keyword: cache}
+        if keep and self._keeps_logits:
+            options["logits_to_keep"] = keep
+        output = self.model(
+            input_ids=tokens[None].to(self.device),
+            position_ids=positions[None].to(self.device),
+            attention_mask=mask,
+            use_cache=True,
+            **options,
+        )
+        return output.logits[0, -keep:] if keep else output.logits[0]
+
+    def _check_room(self, length: int, depths: Tensor) -> None:
+        if self.max_context is None:
+            return
+        last = length + int(depths.max())
+        if last >= self.max_context:
+            raise RequestError(
+                f"position {last} is past the {self.max_context} that {self.name} can hold"
+            )
+
+    def _attention(self, session: HFSession) -> AbstractContextManager[None]:
+        return checks.attention_set_to(self.config, session.attention)
+
+    def costs(self, clock: Callable[[], float]) -> CostProbe:
+        from draftwood.core.hf.costs import HFCosts
+
+        return HFCosts(self, clock)
+
+    def embedding_weight(self) -> Tensor:
+        return self.model.get_input_embeddings().weight
+
+    def head_weight(self) -> Tensor:
+        return self.model.get_output_embeddings().weight
