@@ -26,7 +26,8 @@ if TYPE_CHECKING:
         TreeError,
         UnsupportedTarget,
     )
-    from draftwood.core.generation import Pipeline, load_pipeline
+    from draftwood.core.build import load_pipeline
+    from draftwood.core.generation import Pipeline
     from draftwood.core.hookspecs import hookimpl
     from draftwood.core.options import GenerationOptions
     from draftwood.core.plugin import (
@@ -56,7 +57,8 @@ _HOMES = {
         "TreeError",
         "UnsupportedTarget",
     ),
-    "draftwood.core.generation": ("Pipeline", "load_pipeline"),
+    "draftwood.core.build": ("load_pipeline",),
+    "draftwood.core.generation": ("Pipeline",),
     "draftwood.core.hookspecs": ("hookimpl",),
     "draftwood.core.options": ("GenerationOptions",),
     "draftwood.core.plugin": (

@@ -59,6 +59,16 @@ class GenerationOptions(Sampling):
     def sampling(self) -> Sampling:
         return Sampling(self.temperature, self.top_k, self.top_p, self.min_p)
 
+    @property
+    def path_dependent(self) -> bool:
+        """Whether any option makes a law depend on the tokens before it, not on logits alone."""
+        return bool(
+            self.min_new_tokens
+            or self.repetition_penalty != 1.0
+            or self.no_repeat_ngram_size
+            or self.sequence_bias
+        )
+
     def override(self, changes: Mapping[str, Any]) -> "GenerationOptions":
         """These options with `changes` (by name). RequestError names an unknown or bad one."""
         known = fields_dict(GenerationOptions)

@@ -7,6 +7,7 @@ DFlash 2), the K branch weights carried along the path (*mixture*, DBlast), or e
 trees over every form.
 """
 
+import math
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
@@ -175,12 +176,13 @@ class Factorized(Proposal):
 
 @frozen(eq=False)
 class Points(Proposal):
-    """Certain continuations without a law: paths of tokens, merged where they agree.
+    """Continuations without a law: paths of tokens, merged where they agree (prompt lookup).
 
-    paths: token sequences, most trusted first. confidence: the conditional probability every
-    path's next token is given when a tree is scored, split evenly where paths part: a point mass
-    says nothing of how often it is right, and a budget needs to know. Only `match` can verify
-    trees over points, for which no law is needed; `law` is the one-hot of the first path.
+    paths: token sequences, most trusted first; each counts half as much as the one before.
+    confidence: the conditional probability that trees score the paths' next tokens with, shared
+    by weight where paths part. A lookup does not say how often it is right and a budget needs to
+    know, so this is a prior; controllers correct it by what is accepted. `law` is the one-hot of
+    the most trusted path: what an argmax proposal is, to a verifier that needs a law.
     """
 
     paths: tuple[tuple[int, ...], ...]
@@ -192,28 +194,28 @@ class Points(Proposal):
     def max_depth(self) -> int:  # type: ignore[override]
         return max((len(path) for path in self.paths), default=0)
 
-    def _next(self, prefix: tuple[int, ...]) -> list[int]:
+    def _next(self, prefix: tuple[int, ...]) -> list[tuple[int, float]]:
+        """(token, log q) of the tokens that follow `prefix`, best first, ties by token."""
         depth = len(prefix)
-        seen = dict.fromkeys(
-            path[depth] for path in self.paths if len(path) > depth and path[:depth] == prefix
-        )
-        return sorted(seen)
+        masses: dict[int, float] = {}
+        for rank, path in enumerate(self.paths):
+            if len(path) > depth and path[:depth] == prefix:
+                masses[path[depth]] = masses.get(path[depth], 0.0) + 0.5**rank
+        total = sum(masses.values())
+        scored = [(t, math.log(self.confidence * mass / total)) for t, mass in masses.items()]
+        return sorted(scored, key=lambda pair: (-pair[1], pair[0]))
 
     def root(self) -> Frontier:
         return Frontier(0, 1, ((),))
 
     def expand(self, at: Frontier, k: int) -> Children:
-        rows = [self._next(prefix) for prefix in at.state]
-        width = min(k, max((len(row) for row in rows), default=0))
+        rows = [self._next(prefix)[:k] for prefix in at.state]
+        width = max(map(len, rows), default=0)
         tokens = torch.zeros((at.size, width), dtype=torch.long)
         log_q = torch.full((at.size, width), -torch.inf, dtype=torch.float64)
         for i, row in enumerate(rows):
-            kept = row[:width]
-            tokens[i, : len(kept)] = torch.tensor(kept, dtype=torch.long)
-            if row:
-                log_q[i, : len(kept)] = torch.tensor(
-                    self.confidence / len(row), dtype=torch.float64
-                ).log()
+            for j, (token, score) in enumerate(row):
+                tokens[i, j], log_q[i, j] = token, score
         return Children(tokens, log_q)
 
     def advance(self, at: Frontier, rows: Tensor, tokens: Tensor) -> Frontier:
@@ -226,21 +228,21 @@ class Points(Proposal):
     def law(self, at: Frontier) -> Tensor:
         law = torch.zeros((at.size, self.vocab_size), dtype=torch.float64)
         for i, prefix in enumerate(at.state):
-            following = [p for p in self.paths if len(p) > at.depth and p[: at.depth] == prefix]
-            if following:
-                law[i, following[0][at.depth]] = 1.0
+            for path in self.paths:
+                if len(path) > at.depth and path[: at.depth] == prefix:
+                    law[i, path[at.depth]] = 1.0
+                    break
         return law
 
     def table(self, k: int) -> Table:
-        rows: list[tuple[int, ...]] = [()]
+        prefixes: list[tuple[int, ...]] = [()]
         table = Table([], [], [])
-        for prefix in rows:  # grows while it is read: breadth first over distinct prefixes
-            children = self.expand(Frontier(len(prefix), 1, (prefix,)), k)
-            tokens = children.tokens[0].tolist()
-            table.tokens.append(tokens)
-            table.log_q.append(children.log_q[0].tolist())
-            table.next_row.append(list(range(len(rows), len(rows) + len(tokens))))
-            rows.extend((*prefix, token) for token in tokens)
+        for prefix in prefixes:  # grows while it is read: breadth first over distinct prefixes
+            row = self._next(prefix)[:k]
+            table.tokens.append([token for token, _ in row])
+            table.log_q.append([score for _, score in row])
+            table.next_row.append(list(range(len(prefixes), len(prefixes) + len(row))))
+            prefixes.extend((*prefix, token) for token, _ in row)
         return table
 
 

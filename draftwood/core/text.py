@@ -1,0 +1,77 @@
+"""Text in and out of a pipeline: prompts to ids, ids to a stream of whole characters."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from draftwood.core.errors import RequestError
+
+Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
+"""Text, token ids, or chat messages ({"role": ..., "content": ...})."""
+
+
+def encode(prompt: Prompt, tokenizer: Any | None) -> tuple[int, ...]:
+    """Token ids of a prompt. Messages go through the tokenizer's chat template.
+
+    Raises RequestError if the prompt needs a tokenizer and there is none, or mixes kinds.
+    """
+    if isinstance(prompt, str):
+        if tokenizer is None:
+            raise RequestError("a text prompt needs a tokenizer; pass token ids, or tokenizer=")
+        return tuple(tokenizer(prompt)["input_ids"])
+    items = list(prompt)
+    if items and all(isinstance(item, Mapping) for item in items):
+        return _from_messages(items, tokenizer)
+    try:
+        return tuple(int(item) for item in items)  # type: ignore[call-overload]
+    except (TypeError, ValueError):
+        raise RequestError(
+            "a prompt is text, a list of token ids, or a list of chat messages; got a list of "
+            f"{type(items[0]).__name__}"
+        ) from None
+
+
+def _from_messages(messages: list[Any], tokenizer: Any | None) -> tuple[int, ...]:
+    if tokenizer is None or not getattr(tokenizer, "chat_template", None):
+        raise RequestError(
+            "chat messages need a tokenizer with a chat template; this target has none. "
+            "Pass the prompt as text instead"
+        )
+    text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+class TextStream:
+    """Turns a growing list of ids into pieces of text that join to the whole.
+
+    A token may be part of a character, and a tokenizer may space a token by what stands before
+    it. So each piece is the difference of two decodes over a short window of recent tokens, and
+    nothing is given out while the window ends in the middle of a character.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._ids: list[int] = []
+        self._window = 0  # start of the window: the tokens of the piece given out last
+        self._given = 0  # tokens whose text has been given out
+
+    def push(self, ids: Sequence[int]) -> str:
+        """The text that these ids complete; "" if they end inside a character."""
+        self._ids.extend(ids)
+        before = self._decode(self._ids[self._window : self._given])
+        text = self._decode(self._ids[self._window :])
+        if text.endswith("\ufffd"):
+            return ""
+        return self._advance(before, text)
+
+    def finish(self) -> str:
+        """What is left, an incomplete character included."""
+        before = self._decode(self._ids[self._window : self._given])
+        return self._advance(before, self._decode(self._ids[self._window :]))
+
+    def _advance(self, before: str, text: str) -> str:
+        self._window, self._given = self._given, len(self._ids)
+        return text[len(before) :]
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        text: str = self._tokenizer.decode(ids, skip_special_tokens=True) if ids else ""
+        return text

@@ -1,0 +1,34 @@
+"""Options of the bundled drafters. Torch-free."""
+
+from pathlib import Path
+
+from attrs import field, frozen
+from attrs.validators import and_, ge, gt, lt
+
+
+@frozen
+class NgramOptions:
+    """max_ngram, min_ngram: lengths of the context that must have occurred before, longest tried
+    first. max_depth: most tokens of a continuation. continuations: most paths proposed.
+    confidence: probability a proposed token is given before anything was accepted."""
+
+    max_ngram: int = field(default=6, validator=ge(1))
+    min_ngram: int = field(default=2, validator=ge(1))
+    max_depth: int = field(default=12, validator=ge(1))
+    continuations: int = field(default=3, validator=ge(1))
+    confidence: float = field(default=0.7, validator=and_(gt(0.0), lt(1.0)))
+
+    def __attrs_post_init__(self) -> None:
+        if self.min_ngram > self.max_ngram:
+            raise ValueError(f"min_ngram {self.min_ngram} is above max_ngram {self.max_ngram}")
+
+
+@frozen
+class DFlashOptions:
+    """checkpoint: a folder or hub name in the z-lab or speculators layout, or "builtin".
+    revision: of a hub name. allow_pickle: read weights that are not safetensors, which can run
+    code: only for files you trust."""
+
+    checkpoint: Path | str
+    revision: str | None = None
+    allow_pickle: bool = False

@@ -1,0 +1,248 @@
+"""The decode loop: stops inside accepted runs, limits, parity between budgets, isolation."""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from draftwood.core.engine import Engine, Request, Run
+from draftwood.core.errors import NonFiniteLogits, RequestError
+from draftwood.core.interfaces import BudgetController, TreePolicy
+from draftwood.core.options import GenerationOptions, Sampling
+from draftwood.core.proposals import Points, Proposal
+from draftwood.core.randomness import Seeded
+from draftwood.core.stopping import EndOfText, StopRule
+from draftwood.core.values import Limits, TokenTree
+from draftwood.plugins.verifiers.match import Match
+from draftwood.testing import OracleDrafter, OracleTarget, ScriptedClock
+
+V = 7
+
+
+def affine(prefix: tuple[int, ...]) -> list[float]:
+    """Nearly certain of one token, so that greedy text is a known sequence over 7 tokens."""
+    law = [0.02] * V
+    law[(3 * prefix[-1] + len(prefix)) % V] = 1.0
+    return law
+
+
+def truth(prompt: tuple[int, ...], count: int) -> list[int]:
+    ids = list(prompt)
+    for _ in range(count):
+        law = affine(tuple(ids))
+        ids.append(law.index(max(law)))
+    return ids[len(prompt) :]
+
+
+def oracle_drafter(depth: int, wrong_every: int) -> OracleDrafter:
+    """Proposes the target's own greedy text with every n-th token wrong."""
+
+    def propose(prefix: tuple[int, ...], sampling: Sampling) -> Proposal:
+        path = truth(prefix, depth)
+        path = [
+            (token + 1) % V if (len(prefix) + i) % wrong_every == 0 else token
+            for i, token in enumerate(path)
+        ]
+        return Points((tuple(path),), sampling, V)
+
+    return OracleDrafter(propose)
+
+
+class Path(TreePolicy):
+    def grow(
+        self, anchor: int, proposal: Proposal, limits: Limits, go_on: object, rng: object
+    ) -> TokenTree:
+        assert isinstance(proposal, Points)
+        path = list(proposal.paths[0][: min(limits.nodes, limits.depth or limits.nodes)])
+        n = len(path) + 1
+        return TokenTree.of([anchor, *path], list(range(-1, n - 1)), list(range(n)), [0.0] * n)
+
+
+class Always(BudgetController[None, None]):
+    def __init__(self, nodes: int) -> None:
+        self.nodes = nodes
+
+    def init(self, costs: object) -> None:
+        return None
+
+    def open(self) -> None:
+        return None
+
+    def before_draft(self, ctx: object, state: object) -> Limits:
+        return Limits(self.nodes)
+
+
+def engine(nodes: int = 4, wrong_every: int = 5, target: OracleTarget | None = None) -> Engine:
+    target = target or OracleTarget(V, affine)
+    if nodes == 0:
+        return Engine(target, Match(), clock=ScriptedClock())
+    drafter = oracle_drafter(nodes, wrong_every)
+    return Engine(target, Match(), drafter, Path(), Always(nodes), ScriptedClock())
+
+
+def decode(engine: Engine, prompt: tuple[int, ...] = (1, 2), **options: object) -> Run:
+    stops: tuple[StopRule, ...] = options.pop("stops", ())  # type: ignore[assignment]
+    generation = GenerationOptions(**options)  # type: ignore[arg-type]
+    run = engine.open(Request(prompt, generation, Seeded(generation.seed or 0), stops=stops))
+    while run.finish_reason is None:
+        engine.step([run])
+    return run
+
+
+@pytest.mark.parametrize("nodes", [0, 1, 3, 6])
+def test_greedy_text_is_the_targets(nodes: int) -> None:
+    run = decode(engine(nodes), max_new_tokens=60)
+    assert run.new_ids == truth((1, 2), 60)
+    if nodes:
+        assert run.stats.accepted > 0
+        assert run.stats.rejected > 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
+def test_one_seed_gives_one_text_whatever_the_budget(seed: int, temperature: float) -> None:
+    texts = {
+        tuple(
+            decode(engine(n, w), temperature=temperature, seed=seed, max_new_tokens=40).new_ids
+        )
+        for n, w in [(0, 1), (1, 5), (4, 3), (6, 100)]
+    }
+    assert len(texts) == 1
+
+
+def test_another_seed_gives_another_text() -> None:
+    texts = {
+        tuple(decode(engine(), temperature=3.0, seed=s, max_new_tokens=40).new_ids)
+        for s in range(4)
+    }
+    assert len(texts) == 4
+
+
+@pytest.mark.parametrize("nodes", [0, 1, 2, 5, 16])
+@pytest.mark.parametrize("count", range(8))
+def test_exactly_max_new_tokens_are_committed(nodes: int, count: int) -> None:
+    run = decode(engine(nodes, wrong_every=100), max_new_tokens=count)
+    assert run.new_ids == truth((1, 2), count)
+    assert run.finish_reason == "length"
+    assert run.stats.committed == max(0, count - 1)  # the first token is the prefill's
+
+
+@pytest.mark.parametrize("offset", range(12))
+@pytest.mark.parametrize("nodes", [0, 3, 6])
+def test_the_earliest_stop_inside_an_accepted_run_wins(nodes: int, offset: int) -> None:
+    expected = truth((1, 2), 30)
+
+    def at_offset(ids: list[int], prompt_length: int) -> str | None:
+        return "here" if len(ids) - prompt_length == offset + 1 else None
+
+    def later(ids: list[int], prompt_length: int) -> str | None:
+        return "later" if len(ids) - prompt_length == offset + 2 else None
+
+    run = decode(engine(nodes, 100), max_new_tokens=30, stops=(later, at_offset))
+    assert (run.new_ids, run.finish_reason) == (expected[: offset + 1], "here")
+    # Nothing past the stop is cached or counted: K/V of all committed tokens but the last.
+    assert run.session.length == len(run.ids) - 1
+    assert sum(run.stats.committed_per_round) + 1 == len(run.new_ids)
+
+
+@given(st.sampled_from(range(V)), st.integers(0, 6))
+def test_end_of_text_stops_at_its_first_occurrence(token: int, nodes: int) -> None:
+    expected = truth((1, 2), 40)
+    run = decode(engine(nodes, 7), max_new_tokens=40, stops=(EndOfText(frozenset({token})),))
+    if token in expected:
+        assert run.new_ids == expected[: expected.index(token) + 1]
+        assert run.finish_reason == "eos"
+    else:
+        assert run.finish_reason == "length"
+
+
+def test_the_context_limit_is_never_passed() -> None:
+    for nodes, limit in itertools.product([0, 2, 6], range(3, 9)):
+        target = OracleTarget(V, affine, max_context=limit)
+        run = decode(engine(nodes, 100, target), max_new_tokens=30)
+        assert run.finish_reason == "context"
+        assert len(run.ids) == limit
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [((), "empty"), ((1, 99), "outside"), ((1, -1), "outside"), ((1,) * 9, "no room")],
+)
+def test_a_wrong_prompt_is_refused_and_the_pipeline_lives(
+    prompt: tuple[int, ...], message: str
+) -> None:
+    shared = engine(3, 5, OracleTarget(V, affine, max_context=9))
+    with pytest.raises(RequestError, match=message):
+        decode(shared, prompt, max_new_tokens=4)
+    assert decode(shared, max_new_tokens=4).new_ids == truth((1, 2), 4)
+
+
+def test_interleaved_requests_equal_separate_ones() -> None:
+    shared = engine(4, 3)
+    prompts = [(1, 2), (5,), (3, 3, 3)]
+    options = GenerationOptions(max_new_tokens=25)
+    runs = [shared.open(Request(p, options, Seeded(0))) for p in prompts]
+    while any(run.finish_reason is None for run in runs):
+        for run in runs:
+            if run.finish_reason is None:
+                shared.step([run])
+    assert [run.new_ids for run in runs] == [truth(p, 25) for p in prompts]
+
+
+def test_a_fork_goes_on_by_itself() -> None:
+    shared = engine(4, 3)
+    run = shared.open(Request((1, 2), GenerationOptions(max_new_tokens=30), Seeded(0)))
+    for _ in range(4):
+        shared.step([run])
+    fork, before = run.fork(), list(run.ids)
+    while fork.finish_reason is None:
+        shared.step([fork])
+    assert run.ids == before
+    while run.finish_reason is None:
+        shared.step([run])
+    assert run.ids == fork.ids
+
+
+def test_a_row_without_a_finite_logit_is_an_error_that_names_its_position() -> None:
+    class Broken(OracleTarget):
+        def logits(self, prefix: tuple[int, ...]) -> torch.Tensor:
+            row = super().logits(prefix).clone()
+            if len(prefix) == 6:
+                row[:] = torch.nan
+            return row
+
+    for temperature in (0.0, 1.0):
+        with pytest.raises(NonFiniteLogits, match="position 6"):
+            decode(engine(2, 100, Broken(V, affine)), max_new_tokens=20, temperature=temperature)
+
+
+def test_a_finished_request_cannot_be_stepped() -> None:
+    shared = engine()
+    run = decode(shared, max_new_tokens=3)
+    with pytest.raises(RequestError, match="has ended"):
+        shared.step([run])
+
+
+def test_plain_decoding_commits_one_token_a_round() -> None:
+    run = decode(engine(0), max_new_tokens=10)
+    assert run.stats.accepted_length == 1.0
+    assert run.stats.drafted == 0
+    assert decode(engine(0), max_new_tokens=1).stats.accepted_length is None
+
+
+def test_log_probabilities_are_the_models_own() -> None:
+    for nodes in (0, 4):
+        shared = engine(nodes, 3)
+        options = GenerationOptions(max_new_tokens=12, temperature=2.0, logprobs=True)
+        run = shared.open(Request((1, 2), options, Seeded(0)))
+        found: list[float] = []
+        while run.finish_reason is None:
+            found.extend(shared.step([run])[0].logprobs or ())
+        ids = tuple(run.ids)
+        wanted = [
+            float(shared.target.logits(ids[:i])[ids[i]])  # type: ignore[attr-defined]
+            for i in range(2, len(ids))
+        ]
+        assert found == pytest.approx(wanted, abs=1e-12)

@@ -1,0 +1,41 @@
+"""The enumerator follows every outcome once, with probabilities that add up, and no key twice."""
+
+import pytest
+import torch
+
+from draftwood.core.errors import TestingError
+from draftwood.testing import Enumerating, outcomes
+
+THIRDS = torch.tensor([0.5, 0.0, 0.25, 0.25], dtype=torch.float64)
+
+
+def test_every_outcome_appears_once_with_its_probability() -> None:
+    def experiment(rng: Enumerating) -> tuple[int, bool]:
+        first = rng.categorical(THIRDS, 0)
+        return first, first == 0 and rng.accept(0.25, 1)
+
+    found = {result: p for p, result, _ in outcomes(experiment)}
+    assert found == {(0, True): 0.125, (0, False): 0.375, (2, False): 0.25, (3, False): 0.25}
+
+
+def test_certain_outcomes_do_not_branch() -> None:
+    def experiment(rng: Enumerating) -> tuple[bool, bool, int]:
+        return rng.accept(0.0, 0), rng.accept(1.7, 1), rng.categorical(torch.tensor([0, 3]), 2)
+
+    assert [(p, r) for p, r, _ in outcomes(experiment)] == [(1.0, (False, True, 1))]
+
+
+def test_one_key_used_twice_is_an_error() -> None:
+    def experiment(rng: Enumerating) -> None:
+        rng.stream("verify").accept(0.5, 3)
+        rng.stream("verify").categorical(THIRDS, 3)
+
+    with pytest.raises(TestingError, match="made twice"):
+        list(outcomes(experiment))
+
+
+def test_equal_keys_of_different_streams_are_different_draws() -> None:
+    def experiment(rng: Enumerating) -> tuple[bool, bool]:
+        return rng.stream("verify").accept(0.5, 3), rng.stream("draft").accept(0.5, 3)
+
+    assert len(list(outcomes(experiment))) == 4
