@@ -267,6 +267,7 @@ class Pipeline:
 
 def _default_verifier() -> Verifier:
     from draftwood.core.build import build_component
+    from draftwood.core.plugin import Kind
 
-    verifier: Verifier = build_component("verifier", "match")
+    verifier: Verifier = build_component(Kind.VERIFIER, "match")
     return verifier
