@@ -92,14 +92,18 @@ class HFTarget(Target):
             token = torch.zeros(1, dtype=torch.int64)
             logits = self._call(token, token, probe, None)
         self.vocab_size: int = logits.shape[-1]
-        self._layout = probe.layout([windows[kind] for kind in layer_kinds(self.config)])
+        self.layout = probe.layout([windows[kind] for kind in layer_kinds(self.config)])
         if check:
             checks.self_check(self)
+
+    def limit_vocabulary(self, tokens: int) -> None:
+        """Never give ids from `tokens` on a chance: they are padding without a token."""
+        self.vocab_limit = tokens if tokens < self.vocab_size else None
 
     def open(self, taps: Sequence[int] = (), kernels: Kernels | None = None) -> HFSession:
         tapped = Taps(decoder_of(self.model), taps, self.layers)
         attention = kernels.attention if kernels else None
-        return HFSession(self, tapped, TreeCache(self._layout), attention)
+        return HFSession(self, tapped, TreeCache(self.layout), attention)
 
     def forward(self, work: Sequence[tuple[TargetSession, TokenTree]]) -> Sequence[Forwarded]:
         if len(work) != 1:

@@ -1,0 +1,183 @@
+"""What forwards of a target cost on this machine: timed ones, and closed forms to scale them."""
+
+import hashlib
+import platform
+import time
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from draftwood.core.hf.versions import VERSION
+from draftwood.core.values import TokenTree
+
+if TYPE_CHECKING:
+    from draftwood.core.hf.target import HFSession, HFTarget
+
+PEAK_SECONDS = 0.1  # for each of the two measurements of `peaks`
+
+
+class HFCosts:
+    """The `CostProbe` of a Hugging Face target. Touches no session but its own.
+
+    clock: seconds; what `seconds` is measured with.
+    """
+
+    def __init__(self, target: "HFTarget", clock: Callable[[], float]) -> None:
+        self.target, self.clock = target, clock
+        self.identity: Mapping[str, str] = _identity(target)
+        self._session: HFSession | None = None
+        self._warm: set[int] = set()
+
+    def seconds(self, tokens: int, context: int) -> float:
+        session = self._at(context)
+        tree = _line(tokens)
+        if tokens not in self._warm:  # a shape's first forward also chooses and builds kernels
+            self.target.forward([(session, tree)])
+            self._warm.add(tokens)
+        _wait(self.target.device)
+        before = self.clock()
+        self.target.forward([(session, tree)])
+        _wait(self.target.device)
+        return self.clock() - before
+
+    def _at(self, context: int) -> "HFSession":
+        """A session that pretends to hold `context` tokens: the time depends on their number."""
+        with torch.inference_mode():
+            session = self._session = self._session or self.target.open()
+            session.cache.pretend(context)
+        return session
+
+    def flops(self, tokens: int, context: int) -> float:
+        """Two per active weight and token, and four per head, channel, query and visible key."""
+        total = 2.0 * self._active * tokens
+        for queries, window in self._attention:
+            total += 4.0 * queries * tokens * _seen(tokens, context, window)
+        return total
+
+    def bytes(self, tokens: int, context: int) -> float:
+        """Weights once, K/V read and written, and the activations of the tokens."""
+        item = self.target.dtype.itemsize
+        total = float(self._active * item)
+        for shape in self.target.layout:
+            row = shape.heads * (shape.key_dim + shape.value_dim) * shape.dtype.itemsize
+            total += row * (_seen(tokens, context, shape.window) + tokens)
+        hidden, inner = self.target.config.hidden_size, self._inner
+        layer = 6 * hidden + 3 * inner
+        return total + item * tokens * (layer * self.target.layers + self.target.vocab_size)
+
+    @cached_property
+    def _inner(self) -> int:
+        config = self.target.config
+        return getattr(config, "intermediate_size", None) or 4 * config.hidden_size
+
+    @cached_property
+    def _active(self) -> float:
+        """Weights that take part in a token's forward: all but the rows of embeddings that are
+        only looked up, and of a mixture's experts only the share that a token is routed to."""
+        model, config = self.target.model, self.target.config
+        embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+        looked_up = {id(m.weight) for m in model.modules() if isinstance(m, torch.nn.Embedding)}
+        looked_up.discard(id(head.weight) if head is not None else None)
+        looked_up.discard(id(embedding.weight) if head is None else None)
+        experts = getattr(config, "num_local_experts", None) or getattr(config, "num_experts", None)
+        routed = getattr(config, "num_experts_per_tok", None)
+        share = routed / experts if experts and routed else 1.0
+        return sum(
+            weight.numel() * (share if ".experts." in name else 1.0)
+            for name, weight in model.named_parameters()
+            if id(weight) not in looked_up
+        )
+
+    @cached_property
+    def _attention(self) -> list[tuple[float, int | None]]:
+        """Per layer: query heads times the mean width of keys and values, and the window."""
+        heads = self.target.config.num_attention_heads
+        return [
+            (heads * (shape.key_dim + shape.value_dim) / 2, shape.window)
+            for shape in self.target.layout
+        ]
+
+    def peaks(self) -> tuple[float, float]:
+        device, dtype = self.target.device, self.target.dtype
+        with torch.inference_mode():
+            return _matmul_rate(device, dtype), _copy_rate(device)
+
+
+def _identity(target: "HFTarget") -> dict[str, str]:
+    """What the prices hold for. The configuration's hash tells two models of one name apart."""
+    device = target.device
+    config = target.config.to_json_string(use_diff=False)
+    return {
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
+        "dtype": str(target.dtype).removeprefix("torch."),
+        "model": target.name,
+        "config": hashlib.sha256(config.encode()).hexdigest()[:16],
+        "attention": str(target.config._attn_implementation),
+        "torch": torch.__version__,
+        "transformers": VERSION,
+        "threads": str(torch.get_num_threads()),
+    }
+
+
+def _line(tokens: int) -> TokenTree:
+    """A chain of `tokens` nodes."""
+    return TokenTree.of(
+        [1] * tokens, list(range(-1, tokens - 1)), list(range(tokens)), [0.0] * tokens
+    )
+
+
+def _seen(tokens: int, context: int, window: int | None) -> int:
+    """Columns of keys that a layer's attention reads."""
+    return tokens + (context if window is None else min(context, window - 1))
+
+
+def _rate(work: Callable[[], Any], amount: float, device: torch.device) -> float:
+    """amount per second, the best of as many runs as fit into PEAK_SECONDS, three at least."""
+    best, end = float("inf"), time.perf_counter() + PEAK_SECONDS
+    runs = 0
+    while runs < 3 or time.perf_counter() < end:
+        before = time.perf_counter()
+        work()
+        _wait(device)
+        best, runs = min(best, time.perf_counter() - before), runs + 1
+    return amount / best
+
+
+def _matmul_rate(device: torch.device, dtype: torch.dtype) -> float:
+    """FLOP/s of a square product, large enough to take a twentieth of the time allowed."""
+    size, took = 128, 0.0
+    while size < 8192 and took < PEAK_SECONDS / 20:
+        size *= 2
+        square = torch.randn(size, size, device=device).to(dtype)
+        _wait(device)
+        before = time.perf_counter()
+        torch.mm(square, square)
+        _wait(device)
+        took = time.perf_counter() - before
+    return _rate(lambda: torch.mm(square, square), 2.0 * size**3, device)
+
+
+def _copy_rate(device: torch.device) -> float:
+    """bytes/s of a copy (each byte is read and written), larger than a processor's caches."""
+    size = (256 if device.type == "cuda" else 32) * 2**20
+    source = torch.zeros(size, dtype=torch.uint8, device=device)
+    into = torch.empty_like(source)
+    return _rate(lambda: into.copy_(source), 2.0 * size, device)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _processor() -> str:
+    """The processor's name: /proc knows it where `platform` only knows the architecture."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()

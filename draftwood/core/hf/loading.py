@@ -1,0 +1,116 @@
+"""Targets and tokenizers from a folder, a hub name, or a model that is already in memory."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from draftwood.core.errors import CheckpointError, PairingError
+from draftwood.core.hf.target import HFTarget
+from draftwood.core.hf.versions import VERSION
+
+
+def load_target(
+    model: str | Path,
+    *,
+    revision: str | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+    attention: Literal["sdpa", "eager"] = "sdpa",
+    trust_remote_code: bool = False,
+    allow_pickle: bool = False,
+    threads: int | Literal["auto"] = "auto",
+    tokenizer: Any | None = None,
+    prefill_chunk: int = 1024,
+) -> HFTarget:
+    """Load a causal LM as a target.
+
+    model: a folder or a hub name. device: "auto" takes a GPU if there is one. dtype: a torch
+    dtype's name, or "auto" for the checkpoint's own. threads: CPU threads of the whole process;
+    "auto" leaves them. tokenizer: the one whose vocabulary bounds what may be emitted.
+
+    Raises CheckpointError if nothing can be loaded, naming why (safetensors are required unless
+    allow_pickle, code in the checkpoint runs only with trust_remote_code), and UnsupportedTarget
+    for an architecture that cannot be a target.
+    """
+    if threads != "auto":
+        torch.set_num_threads(threads)
+    options: dict[str, Any] = {
+        "revision": revision or "main",
+        "dtype": _dtype(dtype),
+        "attn_implementation": attention,
+        "trust_remote_code": trust_remote_code,
+    }
+    if not allow_pickle:
+        options["use_safetensors"] = True
+    try:
+        loaded = AutoModelForCausalLM.from_pretrained(str(model), **options)
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise CheckpointError(
+            f"the target {str(model)!r} cannot be loaded with transformers {VERSION}: {error}\n"
+            "  weights must be safetensors (allow_pickle: true accepts others); code inside a "
+            "checkpoint runs only with trust_remote_code: true"
+        ) from error
+    loaded = loaded.to(pick_device(device)).eval()
+    return wrap_model(loaded, tokenizer, name=str(model), prefill_chunk=prefill_chunk)
+
+
+def wrap_model(
+    model: Any,
+    tokenizer: Any | None = None,
+    *,
+    name: str | None = None,
+    prefill_chunk: int = 1024,
+) -> HFTarget:
+    """A model in memory as a target. tokenizer: logits rows that it has no token for are padding
+    and are never emitted; one with more tokens than rows raises PairingError."""
+    target = HFTarget(model, name=name, prefill_chunk=prefill_chunk)
+    if tokenizer is not None:
+        limit = vocabulary_size(tokenizer)
+        if limit > target.vocab_size:
+            raise PairingError(
+                f"the tokenizer has {limit} tokens, but {target.name} scores only "
+                f"{target.vocab_size}: they do not belong together"
+            )
+        target.limit_vocabulary(limit)
+    return target
+
+
+def load_tokenizer(
+    model: str | Path, *, revision: str | None = None, trust_remote_code: bool = False
+) -> Any | None:
+    """The tokenizer beside a checkpoint; None if it has none. CheckpointError if it is broken."""
+    try:
+        return AutoTokenizer.from_pretrained(
+            str(model), revision=revision or "main", trust_remote_code=trust_remote_code
+        )
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        folder = Path(model)
+        if folder.is_dir() and not any(folder.glob("*token*")):
+            return None
+        raise CheckpointError(
+            f"the tokenizer of {str(model)!r} cannot be loaded: {error}"
+        ) from error
+
+
+def vocabulary_size(tokenizer: Any) -> int:
+    """One more than the largest token id that the tokenizer knows."""
+    vocabulary = tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else {}
+    return max(len(tokenizer), 1 + max(vocabulary.values(), default=-1))
+
+
+def pick_device(name: str) -> torch.device:
+    """ "auto": the accelerator if there is one, else the CPU."""
+    if name != "auto":
+        return torch.device(name)
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _dtype(name: str) -> Any:
+    if name == "auto":
+        return name
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
+        raise CheckpointError(f"{name!r} is no dtype; choices: auto, float32, bfloat16, float16")
+    return dtype
