@@ -1,0 +1,134 @@
+"""`dflash`: a whole block of next-token laws from one pass over [anchor, mask, mask, ...]."""
+
+from collections.abc import Sequence
+
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from draftwood.core.checkpoints import fetch
+from draftwood.core.errors import PairingError, RequestError
+from draftwood.core.interfaces import Drafter, DraftSession, DraftWork, Target
+from draftwood.core.options import Sampling
+from draftwood.core.proposals import Factorized, Markov, Proposal, Vocabulary
+from draftwood.plugins.drafters.dflash.context import ContextCache
+from draftwood.plugins.drafters.dflash.model import DFlashModel
+from draftwood.plugins.drafters.options import DFlashOptions
+
+
+@frozen(eq=False)
+class Shared:
+    """What a drafter takes from its target.
+
+    block: (B, H) raw embedding rows of a block, scaled; row 0 is the anchor's, filled in per
+    proposal. embedding: (V, H) rows to fill it from. head: (V, H) output head, None if the
+    checkpoint brings its own. vocabulary: where the draft vocabulary lies in the target's.
+    """
+
+    block: Tensor
+    embedding: Tensor
+    head: Tensor | None
+    vocabulary: Vocabulary
+
+
+class DFlashSession(DraftSession):
+    """One request: the context's K/V in the drafter, for committed tokens only."""
+
+    def __init__(
+        self, model: DFlashModel, shared: Shared, sampling: Sampling, cache: ContextCache
+    ) -> None:
+        self.model, self.shared, self.sampling, self.cache = model, shared, sampling, cache
+
+    def commit(self, tokens: Sequence[int], features: Tensor | None) -> None:
+        assert features is not None, "dflash taps the target's layers"
+        with torch.inference_mode():
+            context = self.model.context(features.to(self.model.dtype))
+            start = self.cache.length
+            positions = torch.arange(start, start + len(tokens), device=context.device)
+            self.cache.append(self.model.context_kv(context, positions))
+
+    def fork(self) -> "DFlashSession":
+        return DFlashSession(self.model, self.shared, self.sampling, self.cache.fork())
+
+
+class DFlash(Drafter):
+    """The block-diffusion drafter of DFlash (arXiv 2602.06036), both generations.
+
+    A checkpoint of the first generation proposes independent positions; one of the second has a
+    selector over each position's candidates, so its law depends on the parent token. Reads the
+    z-lab and the speculators layouts.
+    """
+
+    def __init__(self, options: DFlashOptions) -> None:
+        self.options = options
+        folder = fetch(options.checkpoint, options.revision, pickles=options.allow_pickle)
+        self.model = DFlashModel.from_folder(folder, allow_pickle=options.allow_pickle)
+        self.config = self.model.config
+        self._shared: Shared | None = None
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        return self.config.target_layer_ids
+
+    def bind(self, target: Target) -> None:
+        """Take the target's embedding rows and head; raises PairingError if they do not fit."""
+        embedding = target.embedding_weight()
+        self._check_pairing(target, embedding)
+        self.model.to(device=embedding.device, dtype=embedding.dtype)
+        config = self.config
+        ids = torch.full((config.block_size,), config.mask_token_id, device=embedding.device)
+        with torch.inference_mode():
+            block = embedding[ids] * config.input_embedding_scale
+        head = None if self.model.has_head else target.head_weight()
+        mapped = self.model.draft_to_target()
+        vocabulary = Vocabulary(target.vocab_size, mapped)
+        self._shared = Shared(block, embedding, head, vocabulary)
+
+    def _check_pairing(self, target: Target, embedding: Tensor) -> None:
+        config = self.config
+        name = f"drafter {self.options.checkpoint}"
+        if embedding.shape[1] != config.hidden_size:
+            raise PairingError(
+                f"{name} is {config.hidden_size} wide and this target {embedding.shape[1]}: "
+                "it was trained for another model"
+            )
+        if config.mask_token_id >= embedding.shape[0]:
+            raise PairingError(
+                f"{name} masks with token {config.mask_token_id}, but the target has "
+                f"{embedding.shape[0]} embedding rows"
+            )
+        if not self.model.has_head and config.vocab_size > target.vocab_size:
+            raise PairingError(
+                f"{name} was trained for a vocabulary of {config.vocab_size}, and the target "
+                f"has {target.vocab_size}"
+            )
+
+    def open(self, target: Target, sampling: Sampling) -> DFlashSession:
+        if self._shared is None:
+            raise RequestError("a drafter is bound to its target before it opens sessions")
+        return DFlashSession(self.model, self._shared, sampling, ContextCache(self.model))
+
+    def propose(self, work: Sequence[DraftWork]) -> list[Proposal]:
+        with torch.inference_mode():
+            return [self._propose(item) for item in work]
+
+    def _propose(self, item: DraftWork) -> Proposal:
+        session = item.session
+        assert isinstance(session, DFlashSession)
+        assert session.cache.length == item.position, "the context ends before the anchor"
+        shared, model, config = session.shared, session.model, self.config
+        block = shared.block.clone()
+        block[0] = shared.embedding[item.anchor] * config.input_embedding_scale
+        positions = torch.arange(
+            item.position, item.position + config.block_size, device=block.device
+        )
+        # The block keeps its full length, since slots see each other; only the output is cut.
+        hidden = model.block(block, positions, session.cache.views())
+        if item.limits.depth is not None:
+            hidden = hidden[: item.limits.depth]
+        logits = model.logits(hidden, shared.head)
+        if model.selector is None:
+            return Factorized(logits, session.sampling, shared.vocabulary)
+        candidates, first, pair = model.selector.scores(logits, hidden, item.anchor)
+        candidates = shared.vocabulary.tokens(candidates)
+        return Markov(candidates, first, pair, session.sampling, shared.vocabulary.size)

@@ -1,0 +1,44 @@
+"""Registers the bundled drafters."""
+
+from draftwood.core.checkpoints import config_file
+from draftwood.core.hookspecs import hookimpl
+from draftwood.core.plugin import DrafterTraits, Plugin
+from draftwood.plugins.drafters.options import DFlashOptions, NgramOptions
+
+
+def _dflash_traits(options: DFlashOptions) -> DrafterTraits:
+    """From the checkpoint's config.json; a hub checkpoint not yet here says little."""
+    from draftwood.plugins.drafters.dflash.config import DFlashConfig
+
+    path = config_file(options.checkpoint, options.revision)
+    if path is None:
+        return DrafterTraits(law="factorized", max_depth=1, taps=None)
+    config = DFlashConfig.from_file(path)
+    return DrafterTraits(
+        law="factorized" if config.selector_top_k is None else "markov",
+        max_depth=config.block_size - 1,
+        taps=config.target_layer_ids,
+        target_hidden_size=config.hidden_size,
+        target_layers=config.num_target_layers,
+        vocab_size=config.vocab_size,
+    )
+
+
+@hookimpl
+def draftwood_register_drafters() -> list[Plugin]:
+    return [
+        Plugin(
+            name="dflash",
+            summary="a block of next-token laws from one pass (DFlash and DFlash 2 checkpoints)",
+            options=DFlashOptions,
+            factory="draftwood.plugins.drafters.dflash.drafter:DFlash",
+            traits=_dflash_traits,
+        ),
+        Plugin(
+            name="ngram",
+            summary="what followed the same tokens earlier in prompt and output; no weights",
+            options=NgramOptions,
+            factory="draftwood.plugins.drafters.ngram:Ngram",
+            traits=lambda options: DrafterTraits(law="points", max_depth=options.max_depth),
+        ),
+    ]
