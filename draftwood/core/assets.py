@@ -1,0 +1,26 @@
+"""The models that come with draftwood: what `builtin` means as a model or checkpoint."""
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Literal
+
+from draftwood.core.errors import CheckpointError
+
+DEFAULT = "tiny-python"
+
+
+def resolve(value: Path | str, part: Literal["target", "drafter"]) -> Path | str:
+    """A folder for `builtin` and `builtin:NAME`; any other path or hub name as it is.
+
+    Raises CheckpointError naming the choices if there is no such bundled model.
+    """
+    if not isinstance(value, str) or value.partition(":")[0] != "builtin":
+        return value
+    name = value.partition(":")[2] or DEFAULT
+    folder = Path(str(files("draftwood") / "assets"))
+    if not (folder / name / part / "config.json").is_file():
+        choices = sorted(path.parent.parent.name for path in folder.glob(f"*/{part}/config.json"))
+        raise CheckpointError(
+            f"no bundled {part} {name!r}\n  bundled: {', '.join(choices) or 'none in this build'}"
+        )
+    return folder / name / part
