@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from draftwood.core.assets import resolve
 from draftwood.core.compose import check_composition
 from draftwood.core.config import PipelineConfig, TargetConfig, load_config
-from draftwood.core.errors import ConfigError, Problem
 from draftwood.core.generation import Pipeline
 from draftwood.core.interfaces import Target
 from draftwood.core.manager import installed
@@ -71,23 +71,29 @@ def _built(config: PipelineConfig, kind: Kind) -> Any:
 
 def _load_target(
     config: PipelineConfig, wanted: TargetConfig, tokenizer: Any | None
-) -> tuple[Target, Any]:
+) -> tuple[Target, Any | None]:
     """The document's model, and its tokenizer unless the caller brings one."""
-    from draftwood.core.hf import load_target
+    from draftwood.core.hf import load_target, load_tokenizer, pick_device
 
     runtime = config.runtime
-    try:
-        target, own = load_target(
-            wanted.model,
-            revision=wanted.revision,
-            device=runtime.device,
-            dtype=runtime.dtype,
-            attention=runtime.attention,
-            threads=runtime.threads,
-            trust_remote_code=wanted.trust_remote_code,
-            allow_pickle=wanted.allow_pickle,
+    place = resolve(wanted.model, "target")
+    if tokenizer is None:
+        tokenizer = load_tokenizer(
+            place, revision=wanted.revision, trust_remote_code=wanted.trust_remote_code
         )
-    except OSError as error:
-        problem = Problem(config.source, "target.model", f"cannot be loaded: {error}")
-        raise ConfigError([problem]) from error
-    return target, tokenizer or own
+    device = pick_device(runtime.device)
+    dtype = runtime.dtype
+    if dtype == "auto" and device.type == "cpu":
+        dtype = "float32"  # a CPU gains nothing from half precisions in forwards this small
+    target = load_target(
+        place,
+        revision=wanted.revision,
+        device=str(device),
+        dtype=dtype,
+        attention="sdpa" if runtime.attention == "auto" else runtime.attention,
+        threads=runtime.threads,
+        trust_remote_code=wanted.trust_remote_code,
+        allow_pickle=wanted.allow_pickle,
+        tokenizer=tokenizer,
+    )
+    return target, tokenizer

@@ -166,6 +166,17 @@ class Pipeline:
             stops=(*self._stops(options, eos), *stops),
         )
 
+    def custom_generate(
+        self, streamer: Any | None = None, seed: int | None = None
+    ) -> Callable[..., Any]:
+        """A callable for `model.generate(..., custom_generate=pipeline.custom_generate())`.
+
+        See `draftwood.core.hf.custom_generate` for what it honours and refuses.
+        """
+        from draftwood.core.hf.custom_generate import custom_generate
+
+        return custom_generate(self, streamer, seed)
+
     def _start(
         self,
         prompt: Prompt,
