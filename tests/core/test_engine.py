@@ -104,9 +104,7 @@ def test_greedy_text_is_the_targets(nodes: int) -> None:
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
 def test_one_seed_gives_one_text_whatever_the_budget(seed: int, temperature: float) -> None:
     texts = {
-        tuple(
-            decode(engine(n, w), temperature=temperature, seed=seed, max_new_tokens=40).new_ids
-        )
+        tuple(decode(engine(n, w), temperature=temperature, seed=seed, max_new_tokens=40).new_ids)
         for n, w in [(0, 1), (1, 5), (4, 3), (6, 100)]
     }
     assert len(texts) == 1

@@ -32,7 +32,7 @@ def test_uniforms_look_uniform() -> None:
     counts = torch.histc(values, 10, 0, 1)
     chi_square = float(((counts - 400) ** 2 / 400).sum())
     assert chi_square < 42.5  # 9 degrees of freedom, one in 4e5
-    assert 0 <= values.min()
+    assert values.min() >= 0
     assert values.max() < 1
 
 

@@ -86,9 +86,7 @@ class Adversary(BudgetController[int, int]):
     def before_draft(self, ctx: RoundContext, state: ControllerState[int, int]) -> Limits:
         return Limits((ctx.context + state.machine + 2 * state.request) % 5)
 
-    def choose(
-        self, tree: TokenTree, ctx: RoundContext, state: ControllerState[int, int]
-    ) -> int:
+    def choose(self, tree: TokenTree, ctx: RoundContext, state: ControllerState[int, int]) -> int:
         return (sum(tree.token_list) + state.request) % (tree.nodes + 1)
 
     def observe(
