@@ -1,0 +1,220 @@
+"""What a DFlash checkpoint's config.json says, in one form for every published layout.
+
+Imports no torch: `check` reads it without loading weights. Layouts differ in detail: z-lab's has
+`dflash_config` inside a Qwen3 config, and keys moved between the two over time; speculators nests
+the decoder under `transformer_layer_config` and counts tapped layers from 1.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from attrs import field, frozen
+
+from draftwood.core.errors import CheckpointError
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh")
+
+
+@frozen(kw_only=True)
+class DFlashConfig:
+    """One drafter.
+
+    target_layer_ids: 0-based layers of the target whose outputs are read, in the order that `fc`
+    concatenates them. num_target_layers, target_hidden_size: the target's, None where the
+    checkpoint does not say. block_size: slots of one pass, the anchor included.
+    causal: per layer, whether a slot sees only slots before it. windows: per layer, the most
+    positions apart that a query and a key may be plus one, None for no limit.
+    draft_vocab_size: width of the checkpoint's own head where it has one.
+    conv_kernel_size, selector_rank: 0 in the first generation.
+    """
+
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    intermediate_size: int
+    vocab_size: int
+    draft_vocab_size: int
+    block_size: int
+    mask_token_id: int
+    target_layer_ids: tuple[int, ...]
+    num_target_layers: int | None = None
+    target_hidden_size: int
+    causal: tuple[bool, ...]
+    windows: tuple[int | None, ...]
+    rope_theta: float = 10000.0
+    rms_norm_eps: float = 1e-6
+    max_position_embeddings: int = 4096
+    attention_bias: bool = False
+    activation: str = "silu"
+    final_logit_softcapping: float | None = None
+    output_multiplier: float = 1.0
+    input_embedding_scale: float = 1.0
+    conv_kernel_size: int = 0
+    conv_group_size: int = 1
+    selector_rank: int = 0
+    selector_top_k: int = 0
+    source: str = field(default="config.json", eq=False)
+
+    @classmethod
+    def from_file(cls, path: Path | str) -> "DFlashConfig":
+        """Read config.json, or the one in a folder. Raises CheckpointError with file and key."""
+        path = Path(path)
+        if path.is_dir():
+            path = path / "config.json"
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from error
+        except ValueError as error:
+            raise CheckpointError(f"{path}: not JSON ({error})") from error
+        if not isinstance(data, dict):
+            raise CheckpointError(f"{path}: a JSON object is expected")
+        return cls.from_mapping(data, source=str(path))
+
+    @classmethod
+    def from_mapping(cls, data: Mapping[str, Any], source: str = "config.json") -> "DFlashConfig":
+        """The same from parsed JSON; `source` is named in errors."""
+        if "transformer_layer_config" in data:
+            return _parse(_Keys(_from_speculators(data, source), source))
+        return _parse(_Keys(data, source))
+
+
+class _Keys:
+    """Look-ups that name file and key when they fail; `dflash_config` goes before the top level."""
+
+    def __init__(self, data: Mapping[str, Any], source: str) -> None:
+        self.top, self.source = data, source
+        self.own = data.get("dflash_config") or {}
+
+    def fail(self, key: str, message: str) -> CheckpointError:
+        return CheckpointError(f"{self.source}: {key}: {message}")
+
+    def get(self, key: str, default: Any = None) -> Any:
+        for level in (self.own, self.top):
+            if level.get(key) is not None:
+                return level[key]
+        return default
+
+    def integer(self, key: str, default: int | None = None, least: int = 0) -> int:
+        value = self.get(key, default)
+        if value is None:
+            raise self.fail(key, "missing; without it the drafter cannot be run")
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise self.fail(key, f"an integer >= {least} is expected, got {value!r}")
+        return value
+
+    def number(self, key: str, default: float) -> float:
+        value = self.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self.fail(key, f"a number is expected, got {value!r}")
+        return float(value)
+
+
+def _parse(keys: _Keys) -> DFlashConfig:
+    hidden = keys.integer("hidden_size", least=1)
+    heads = keys.integer("num_attention_heads", least=1)
+    layers = keys.integer("num_hidden_layers", least=1)
+    vocab = keys.integer("vocab_size", least=1)
+    causal, windows = _attention(keys, layers)
+    activation = keys.get("hidden_act", "silu")
+    if activation not in ACTIVATIONS:
+        raise keys.fail("hidden_act", f"{activation!r} is not one of {', '.join(ACTIVATIONS)}")
+    if keys.get("sample_from_anchor", False):
+        raise keys.fail("sample_from_anchor", "true is not supported: slot 0 must predict nothing")
+    cap = keys.number("final_logit_softcapping", 0.0)
+    group = keys.integer("conv_group_size", 1, least=1)
+    if hidden % group:
+        raise keys.fail("conv_group_size", f"{group} does not divide hidden_size {hidden}")
+    return DFlashConfig(
+        hidden_size=hidden,
+        num_layers=layers,
+        num_heads=heads,
+        num_kv_heads=keys.integer("num_key_value_heads", heads, least=1),
+        head_dim=keys.integer("head_dim", hidden // heads, least=2),
+        intermediate_size=keys.integer("intermediate_size", least=1),
+        vocab_size=vocab,
+        draft_vocab_size=keys.integer("draft_vocab_size", vocab, least=1),
+        block_size=keys.integer("block_size", least=2),
+        mask_token_id=keys.integer("mask_token_id"),
+        target_layer_ids=_taps(keys),
+        num_target_layers=keys.get("num_target_layers"),
+        target_hidden_size=keys.integer("target_hidden_size", hidden, least=1),
+        causal=causal,
+        windows=windows,
+        rope_theta=_rope_theta(keys),
+        rms_norm_eps=keys.number("rms_norm_eps", 1e-6),
+        max_position_embeddings=keys.integer("max_position_embeddings", 4096, least=1),
+        attention_bias=bool(keys.get("attention_bias", False)),
+        activation=activation,
+        final_logit_softcapping=cap or None,
+        output_multiplier=keys.number("output_multiplier", 1.0),
+        input_embedding_scale=keys.number("input_embedding_scale", 1.0),
+        conv_kernel_size=keys.integer("conv_kernel_size", 0),
+        conv_group_size=group,
+        selector_rank=keys.integer("selector_rank", 0),
+        selector_top_k=keys.integer("selector_top_k", 0),
+        source=keys.source,
+    )
+
+
+def _taps(keys: _Keys) -> tuple[int, ...]:
+    """Never guessed: a wrong layer loads cleanly and only shows as poor acceptance."""
+    ids = keys.get("target_layer_ids")
+    if not isinstance(ids, list) or not ids:
+        raise keys.fail("target_layer_ids", "a list of 0-based target layers is required")
+    depth = keys.get("num_target_layers")
+    for layer in ids:
+        if isinstance(layer, bool) or not isinstance(layer, int) or layer < 0:
+            raise keys.fail("target_layer_ids", f"{layer!r} is not a 0-based layer")
+        if depth is not None and layer >= depth:
+            raise keys.fail(
+                "target_layer_ids", f"layer {layer} of a target with layers 0 to {depth - 1}"
+            )
+    return tuple(ids)
+
+
+def _attention(keys: _Keys, layers: int) -> tuple[tuple[bool, ...], tuple[int | None, ...]]:
+    """Per layer: causal inside the block or not, and the window."""
+    types = keys.get("layer_types", [FULL] * layers)
+    if len(types) != layers or not set(types) <= {FULL, SLIDING}:
+        raise keys.fail("layer_types", f"{layers} of {FULL!r} or {SLIDING!r} are expected")
+    window = keys.get("sliding_window")
+    if SLIDING in types and window is None:
+        raise keys.fail("sliding_window", "missing, though layer_types has sliding layers")
+    is_causal = keys.get("is_causal")
+    causal = tuple(kind == SLIDING if is_causal is None else bool(is_causal) for kind in types)
+    return causal, tuple(window if kind == SLIDING else None for kind in types)
+
+
+def _rope_theta(keys: _Keys) -> float:
+    rope = keys.get("rope_parameters") or keys.get("rope_scaling") or {}
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind != "default":
+        raise keys.fail("rope_parameters", f"rope_type {kind!r} is not supported, only 'default'")
+    theta = rope.get("rope_theta", keys.get("rope_theta"))
+    if theta is None:
+        raise keys.fail("rope_theta", "missing, at the top level and in rope_parameters")
+    return float(theta)
+
+
+def _from_speculators(data: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """The speculators layout in z-lab's terms: its ids index hidden_states, ours the layers."""
+    kind = data.get("speculators_model_type", "dflash")
+    if not str(kind).startswith("dflash"):
+        raise CheckpointError(f"{source}: speculators_model_type: {kind!r} is not a DFlash drafter")
+    ids = data.get("aux_hidden_state_layer_ids")
+    if not isinstance(ids, list) or not ids or not all(isinstance(i, int) and i > 0 for i in ids):
+        raise CheckpointError(
+            f"{source}: aux_hidden_state_layer_ids: a list of hidden_states indices >= 1 is "
+            f"required, got {ids!r}"
+        )
+    flat = {**data["transformer_layer_config"], **data}
+    flat["target_layer_ids"] = [i - 1 for i in ids]
+    if data.get("sliding_window_non_causal"):
+        flat["is_causal"] = False
+    return flat
