@@ -34,7 +34,8 @@ class Rotary:
         """Of int64 positions (...,), in `dtype`."""
         table = self._table(positions.device, dtype)
         # On a GPU looking at the positions would synchronise; there the model's limit holds.
-        if not positions.is_cuda and int(positions.max()) >= table.shape[1]:
+        checked = positions.numel() > 0 and not positions.is_cuda
+        if checked and int(positions.max()) >= table.shape[1]:
             self.size = 2 * (int(positions.max()) + 1)
             self._tables.clear()
             table = self._table(positions.device, dtype)
