@@ -339,7 +339,7 @@ class Engine:
         """Append the verdict's tokens up to the earliest stop; returns those that were kept."""
         drafts = [tree.token_list[node] for node in verdict.accepted[1:]]
         tokens = [*drafts, verdict.bonus]
-        rules = (*run.request.stops, run.length)
+        rules: tuple[StopRule, ...] = (*run.request.stops, run.length)
         before = len(run.ids)
         run.finish_reason = append_until_stop(rules, run.ids, tokens, run.prompt_length)
         tokens = tokens[: len(run.ids) - before]

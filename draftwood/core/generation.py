@@ -3,7 +3,7 @@
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
@@ -139,7 +139,7 @@ class Pipeline:
         logits_processor: Sequence[Processor] = (),
         stops: Sequence[StopRule] = (),
         **changes: Any,
-    ) -> Iterator[Chunk]:
+    ) -> Generator[Chunk, None, Generation]:
         """Decode one prompt, a chunk per step. Closing the iterator ends the request; its return
         value, as `yield from` gives it, is the Generation."""
         run, seed = self._start(prompt, logits_processor, stops, changes)
@@ -233,7 +233,7 @@ class Pipeline:
                 piece += text.finish()
         return Chunk(piece, step.tokens, step.logprobs, step.finish_reason, step.stats)
 
-    def _stream(self, run: Run, seed: int) -> Iterator[Chunk]:
+    def _stream(self, run: Run, seed: int) -> Generator[Chunk, None, Generation]:
         chunks = []
         for chunk in self._decode(run):
             chunks.append(chunk)
