@@ -77,18 +77,23 @@ def wrap_model(
     return target
 
 
+_TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "*.tiktoken")
+
+
 def load_tokenizer(
     model: str | Path, *, revision: str | None = None, trust_remote_code: bool = False
 ) -> Any | None:
-    """The tokenizer beside a checkpoint; None if it has none. CheckpointError if it is broken."""
+    """The tokenizer beside a checkpoint; None if its folder has none. CheckpointError if it
+    cannot be loaded."""
+    folder = Path(model)
+    # transformers makes up an empty tokenizer for a folder that holds only a model.
+    if folder.is_dir() and not any(any(folder.glob(name)) for name in _TOKENIZER_FILES):
+        return None
     try:
         return AutoTokenizer.from_pretrained(
             str(model), revision=revision or "main", trust_remote_code=trust_remote_code
         )
     except (OSError, ValueError, KeyError, ImportError) as error:
-        folder = Path(model)
-        if folder.is_dir() and not any(folder.glob("*token*")):
-            return None
         raise CheckpointError(
             f"the tokenizer of {str(model)!r} cannot be loaded: {error}"
         ) from error

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import (
-    LogitsProcessorList,
     MinNewTokensLengthLogitsProcessor,
     NoRepeatNGramLogitsProcessor,
     RepetitionPenaltyLogitsProcessor,
@@ -30,13 +29,19 @@ def build_processors(
     eos_ids: Iterable[int],
     extra: Sequence[Processor] = (),
     device: torch.device | str = "cpu",
+    vocab_size: int | None = None,
 ) -> list[Processor]:
     """The processors that `generate` would build for these options, in its order, then `extra`.
 
     prompt_length: tokens of the prompt, which min_new_tokens does not count. device: where scores
-    will be. Each takes the whole text up to a node. Raises RequestError for what they reject.
+    will be. vocab_size: width of the scores, to check biased ids against. Each takes the whole
+    text up to a node. Raises RequestError for what they would reject.
     """
     eos = sorted(eos_ids)
+    for ids, _ in options.sequence_bias:
+        if not ids or min(ids) < 0 or (vocab_size is not None and max(ids) >= vocab_size):
+            last = "" if vocab_size is None else f", 0 to {vocab_size - 1}"
+            raise RequestError(f"sequence_bias: {list(ids)} is no sequence of token ids{last}")
     found: list[Any] = []
     try:
         if options.sequence_bias:
@@ -69,8 +74,3 @@ def adapt_stopping(
         return any(bool(torch.as_tensor(rule(text, None)).any()) for rule in criteria)
 
     return stops
-
-
-def as_list(processors: Sequence[Processor]) -> LogitsProcessorList:
-    """The same processors for `model.generate`, to compare with."""
-    return LogitsProcessorList(processors)

@@ -88,12 +88,9 @@ class Histories(RuleBasedStateMachine):
                 assert float((a - b).abs().max()) <= self.bound * 10
 
 
-@pytest.mark.parametrize("dtype", [torch.float32])
-def test_any_history_equals_a_fresh_prefill(
-    architecture, attention, dtype, tiny_target, random_tree
-):
+def test_any_history_equals_a_fresh_prefill(architecture, attention, tiny_target, random_tree):
     class Machine(Histories):
-        target = tiny_target(architecture, attention, dtype)
+        target = tiny_target(architecture, attention, torch.float32)
         tree = staticmethod(random_tree)
 
     run_machine(Machine, settings=settings(max_examples=8, stateful_step_count=12, deadline=None))
@@ -116,7 +113,9 @@ def test_a_commit_moves_rows_inside_the_same_buffers(tiny_target):
         session.commit([0, 2, 4])
     assert session.length == 40 + 90
     assert addresses() == before
-    assert all(torch.equal(a, b[:, :, :40]) for a, b in zip(kept, keys_and_values(session)))
+    assert all(
+        torch.equal(a, b[:, :, :40]) for a, b in zip(kept, keys_and_values(session), strict=True)
+    )
 
 
 def test_buffers_grow_geometrically_and_keep_what_they_hold(tiny_target):

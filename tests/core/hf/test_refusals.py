@@ -1,0 +1,150 @@
+"""What cannot be rolled back or cannot score a tree is refused at load, with the reason."""
+
+import pytest
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    BloomConfig,
+    Lfm2Config,
+    MambaConfig,
+    Qwen3NextConfig,
+    T5Config,
+)
+
+from draftwood.core.errors import UnsupportedTarget
+from draftwood.core.hf import HFTarget, checks
+from draftwood.core.hf.masks import Masks
+
+SMALL = {"vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 2}
+HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48}
+REFUSED = {
+    "recurrent state": lambda: MambaConfig(**SMALL, state_size=4),
+    "of kind conv": lambda: Lfm2Config(
+        **SMALL, **HEADS, layer_types=["conv", "full_attention"], block_ff_dim=48
+    ),
+    "recurrent state|linear_attention": lambda: Qwen3NextConfig(
+        **SMALL,
+        **HEADS,
+        head_dim=8,
+        layer_types=["linear_attention", "full_attention"],
+        num_experts=2,
+        num_experts_per_tok=1,
+        moe_intermediate_size=16,
+        shared_expert_intermediate_size=16,
+        linear_num_key_heads=2,
+        linear_num_value_heads=2,
+        linear_key_head_dim=8,
+        linear_value_head_dim=8,
+    ),
+    "no position_ids": lambda: BloomConfig(vocab_size=61, hidden_size=32, n_layer=2, n_head=4),
+}
+
+
+@pytest.mark.parametrize("reason", list(REFUSED))
+def test_architectures_without_a_way_back(reason):
+    model = AutoModelForCausalLM.from_config(REFUSED[reason]()).eval()
+    with pytest.raises(UnsupportedTarget, match=reason):
+        HFTarget(model)
+
+
+def test_an_encoder_decoder():
+    config = T5Config(vocab_size=61, d_model=32, d_kv=8, d_ff=48, num_layers=1, num_heads=4)
+    model = AutoModelForSeq2SeqLM.from_config(config).eval()
+    with pytest.raises(UnsupportedTarget, match="encoder-decoder"):
+        HFTarget(model)
+
+
+def test_chunked_attention(fresh_model):
+    model = fresh_model("llama")
+    model.config.layer_types = ["chunked_attention"] * 4
+    with pytest.raises(UnsupportedTarget, match="chunked_attention"):
+        HFTarget(model)
+
+
+def test_a_quantized_cache(fresh_model):
+    model = fresh_model("llama")
+    model.generation_config.cache_implementation = "quantized"
+    with pytest.raises(UnsupportedTarget, match="quantized cache"):
+        HFTarget(model)
+
+
+def test_an_attention_that_takes_no_tree_mask(fresh_model):
+    model = fresh_model("llama")
+    model.config._attn_implementation = "flash_attention_2"
+    with pytest.raises(UnsupportedTarget, match=r"flash_attention_2.*choices: sdpa, eager"):
+        HFTarget(model)
+
+
+def test_training_mode(fresh_model):
+    with pytest.raises(UnsupportedTarget, match=r"call model.eval\(\)"):
+        HFTarget(fresh_model("gpt2").train())
+
+
+class WithoutMask(Masks):
+    """A model that ignores the mask it is given sees what this builds."""
+
+    def build(self, visible, depths, length):
+        mask = super().build(visible, depths, length)
+        return None if mask is None else torch.zeros_like(mask)
+
+
+def test_the_check_rejects_a_model_that_ignores_tree_masks(fresh_model, attention):
+    target = HFTarget(fresh_model("llama", attention), check=False)
+    checks.self_check(target)
+    masks = target._masks
+    target._masks = WithoutMask(masks.windows, masks.by_kind, masks.dtype, masks.device)
+    with pytest.raises(UnsupportedTarget, match="sibling's token|same text"):
+        checks.self_check(target)
+
+
+def test_the_check_rejects_a_model_that_ignores_positions(fresh_model):
+    model = fresh_model("gpt2")
+    target = HFTarget(model, check=False)
+    forward = model.transformer.wpe.forward
+    model.transformer.wpe.forward = lambda p: forward(torch.arange(p.shape[1])[None] + p[0, 0])
+    with pytest.raises(UnsupportedTarget, match="same text"):
+        checks.self_check(target)
+
+
+def test_the_check_rejects_a_cache_that_does_not_move_rows(fresh_model, monkeypatch):
+    from draftwood.core.hf.cache import TreeCache
+
+    target = HFTarget(fresh_model("llama"), check=False)
+    monkeypatch.setattr(TreeCache, "commit", lambda self, path: self.advance(len(path)))
+    with pytest.raises(UnsupportedTarget, match="committed branch"):
+        checks.self_check(target)
+
+
+def test_the_check_names_what_a_model_raises(fresh_model):
+    model = fresh_model("llama")
+    target = HFTarget(model, check=False)
+    model.lm_head.forward = lambda x: x.not_a_method()
+    with pytest.raises(UnsupportedTarget, match=r"cannot score a tree.*AttributeError"):
+        checks.self_check(target)
+
+
+@pytest.mark.parametrize(
+    ("rope", "limit"),
+    [
+        ({"rope_type": "default"}, 4096),
+        ({"rope_type": "dynamic", "original_max_position_embeddings": 512}, 512),
+        ({"rope_type": "longrope", "original_max_position_embeddings": 1024}, 1024),
+        ({"rope_type": "dynamic"}, 4096),
+    ],
+)
+def test_rotary_embeddings_that_rescale_are_limited_to_where_they_do_not(rope, limit):
+    class Config:
+        max_position_embeddings = 4096
+        rope_parameters = rope
+
+    assert checks.position_limit(Config) == limit
+
+
+def test_end_tokens_come_from_the_generation_config(fresh_model):
+    model = fresh_model("llama")
+    assert HFTarget(model).eos_token_ids == frozenset()
+    model.generation_config.eos_token_id = 5
+    assert HFTarget(model).eos_token_ids == {5}
+    model.generation_config.eos_token_id = [5, 7]
+    assert HFTarget(model).eos_token_ids == {5, 7}
