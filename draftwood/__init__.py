@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from draftwood.core.build import load_pipeline
     from draftwood.core.errors import (
         CheckpointError,
         CompositionError,
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
         TreeError,
         UnsupportedTarget,
     )
-    from draftwood.core.build import load_pipeline
     from draftwood.core.generation import Pipeline
     from draftwood.core.hookspecs import hookimpl
     from draftwood.core.options import GenerationOptions

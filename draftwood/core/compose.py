@@ -51,7 +51,7 @@ def check_composition(config: PipelineConfig, registry: Registry | None = None) 
         try:
             traits[kind] = traits_of(part.entry, part.options)
         except DraftwoodError as error:
-            problems.append(Problem(part.where, kind, str(error)))
+            problems.append(_problem(part.where, kind, error))
     for check in (_draws, _laws, _device):
         problems += check(config, traits, registry)
     if config.target is not None:
@@ -194,13 +194,13 @@ def _device(config: PipelineConfig, traits: dict[Kind, Any], registry: Registry)
 
 def _sizes(config: PipelineConfig, target: TargetConfig, traits: dict[Kind, Any]) -> list[Problem]:
     """The drafter was made for a target of this depth and width, and taps layers that exist."""
-    drafter = traits.get(Kind.DRAFTER)
-    if drafter is None or config.drafter is None:
-        return []
     try:
         folder = assets.resolve(target.model, "target")
     except DraftwoodError as error:
-        return [Problem(config.source, "target.model", str(error))]
+        return [_problem(config.source, "target.model", error)]
+    drafter = traits.get(Kind.DRAFTER)
+    if drafter is None or config.drafter is None:
+        return []
     if not isinstance(folder, Path) or not (folder / "config.json").is_file():
         return []
     described = _describe(folder / "config.json")
@@ -268,6 +268,12 @@ def _working(registry: Registry, kind: Kind, works: Callable[[Any], bool]) -> st
 
 def _has_defaults(plugin: Plugin) -> bool:
     return all(field.default is not attrs.NOTHING for field in attrs.fields(plugin.options))
+
+
+def _problem(where: str, path: str, error: DraftwoodError) -> Problem:
+    """An error's first line is what is wrong; the rest are its hints."""
+    message, *hints = str(error).splitlines()
+    return Problem(where, path, message, tuple(hint.strip() for hint in hints))
 
 
 def _listed(items: Any) -> str:

@@ -1,0 +1,200 @@
+"""`draftwood demo`: every builtin pipeline on the bundled model, timed side by side."""
+
+import statistics
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from draftwood.cli.app import Session
+from draftwood.cli.options import json_option, print_json, table
+
+if TYPE_CHECKING:
+    from draftwood.cli.timing import Decoder, Timed
+    from draftwood.core.generation import Pipeline
+
+PIPELINES = (
+    "plain",
+    "dflash",
+    "tree-8",
+    "tree-16",
+    "tree-32",
+    "tree-64",
+    "eagle-static",
+    "bastion",
+)
+HF = "hf-generate"
+JSON = {
+    "identical": "true if every pipeline and Hugging Face generate gave the same tokens",
+    "pipelines": "{name: {seconds, accepted_length, tokens_per_second, tokens}}; names: "
+    + ", ".join((*PIPELINES, HF)),
+    "pipelines.*.seconds": "one total over all prompts per repetition",
+    "pipelines.*.accepted_length": "tokens per round, bonus included; null for hf-generate",
+    "pipelines.*.tokens_per_second": "new tokens by the median repetition",
+    "pipelines.*.tokens": "ids of the new tokens, a list per prompt",
+    "machine": "{platform, processor, cores, threads, python, torch, transformers, draftwood}",
+}
+COLUMNS = ("pipeline", "tokens/s", "times plain", "(lowest-highest)", "tokens/round", "same text")
+
+
+@click.command("demo")
+@json_option
+@click.option("--markdown", is_flag=True, help="Print the table as Markdown, without the text.")
+@click.option(
+    "--repetitions",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="How often each pipeline decodes every prompt.",
+)
+@click.option(
+    "--tokens",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=96,
+    show_default=True,
+    help="New tokens per prompt.",
+)
+@click.pass_obj
+def command(session: Session, as_json: bool, markdown: bool, repetitions: int, tokens: int) -> int:
+    """Time every builtin pipeline on the bundled model.
+
+    Streams text from the bastion pipeline, then decodes the same prompts with plain decoding, the
+    drafter's chain, fixed trees, EAGLE's shape, bastion and Hugging Face's generate, interleaved,
+    greedily, in float32. Exits with 1 if any of them gave other tokens than the others.
+
+    \b
+      draftwood demo
+      draftwood demo --json --repetitions 5
+    """
+    if as_json and markdown:
+        raise click.UsageError("give one of --json and --markdown")
+    from draftwood.cli.prompts import PROMPTS
+    from draftwood.cli.timing import machine, side_by_side
+    from draftwood.core.build import load_pipeline
+
+    plain = load_pipeline("plain", registry=session.registry)
+    given: dict[str, Any] = {
+        "target": plain.target,
+        "tokenizer": plain.tokenizer,
+        "registry": session.registry,
+    }
+    pipelines = {"plain": plain}
+    # Bastion first: its text is what a reader waits for, and its first pass is its warm-up.
+    pipelines["bastion"] = load_pipeline("bastion", **given)
+    for prompt in PROMPTS:
+        _show(pipelines["bastion"], prompt, tokens, quiet=as_json or markdown)
+    for name in PIPELINES:
+        if name not in pipelines:
+            pipelines[name] = load_pipeline(name, **given)
+    decoders = {name: _decoder(pipelines[name], tokens) for name in PIPELINES}
+    decoders[HF] = _hf_decoder(plain, tokens)
+    encoded = [plain.request(prompt).prompt for prompt in PROMPTS]
+    for decode in decoders.values():
+        decode(encoded[0])
+    with Progress(len(decoders) * repetitions) as bar:
+        timed = side_by_side(decoders, encoded, repetitions, progress=bar.update_to)
+    identical = all(result.tokens == timed["plain"].tokens for result in timed.values())
+    if as_json:
+        results = {name: result.as_dict() for name, result in timed.items()}
+        print_json({"identical": identical, "pipelines": results, "machine": machine()})
+    else:
+        click.echo(render(timed, machine(), markdown=markdown))
+    if not identical:
+        click.echo("the pipelines did not all give the same tokens", err=True)
+    return 0 if identical else 1
+
+
+def render(timed: "Mapping[str, Timed]", on: Mapping[str, Any], *, markdown: bool) -> str:
+    """The table of a demonstration, with what it was measured on."""
+    from draftwood.cli.timing import ratios
+
+    rows = []
+    for name, result in timed.items():
+        faster = ratios(result, timed["plain"])
+        length = result.accepted_length
+        rows.append(
+            (
+                name,
+                f"{result.tokens_per_second:.1f}",
+                f"{statistics.median(faster):.2f}",
+                f"{min(faster):.2f}-{max(faster):.2f}",
+                "-" if length is None else f"{length:.2f}",
+                "yes" if result.tokens == timed["plain"].tokens else "NO",
+            )
+        )
+    place = (
+        f"{on['processor']}, {on['threads']} threads, torch {on['torch']}, "
+        f"transformers {on['transformers']}, float32, greedy"
+    )
+    if not markdown:
+        return f"{table(rows, COLUMNS)}\n{place}"
+    lines = [COLUMNS, ("---", *["---:"] * (len(COLUMNS) - 2), "---"), *rows]
+    body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"{body}\n\n`draftwood demo --markdown` on {place}."
+
+
+def _show(pipeline: "Pipeline", prompt: str, tokens: int, *, quiet: bool) -> None:
+    """Stream one prompt's text, unless quiet: then only decode it."""
+    if not quiet:
+        click.secho(prompt, nl=False, dim=True)
+    for chunk in pipeline.stream(prompt, max_new_tokens=tokens):
+        if not quiet:
+            click.echo(chunk.text or "", nl=False)
+    if not quiet:
+        click.echo("\n")
+
+
+def _decoder(pipeline: "Pipeline", tokens: int) -> "Decoder":
+    from draftwood.cli.timing import Outcome
+
+    def decode(prompt: Any) -> Outcome:
+        result = pipeline.generate(prompt, max_new_tokens=tokens)
+        return Outcome(result.tokens, result.stats)
+
+    return decode
+
+
+def _hf_decoder(pipeline: "Pipeline", tokens: int) -> "Decoder":
+    """Hugging Face's own loop on the same model object."""
+    import torch
+
+    from draftwood.cli.timing import Outcome
+
+    target: Any = pipeline.target
+
+    def decode(prompt: Any) -> Outcome:
+        ids = torch.tensor([list(prompt)], device=target.device)
+        out = target.model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=tokens,
+            do_sample=False,
+            pad_token_id=0,
+        )
+        return Outcome(tuple(out[0, ids.shape[1] :].tolist()))
+
+    return decode
+
+
+class Progress:
+    """A bar on standard error while a terminal is there to see it."""
+
+    def __init__(self, steps: int) -> None:
+        from rich.console import Console
+        from rich.progress import Progress as Bar
+
+        console = Console(stderr=True)
+        self._bar = Bar(console=console, transient=True, disable=not console.is_terminal)
+        self._task = self._bar.add_task("timing", total=steps)
+
+    def __enter__(self) -> "Progress":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def update_to(self, name: str) -> None:
+        self._bar.update(self._task, advance=1, description=name)

@@ -1,0 +1,98 @@
+"""`draftwood run`: decode one prompt."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from draftwood.cli.app import Session
+from draftwood.cli.options import (
+    json_option,
+    pipeline_argument,
+    print_json,
+    prompt_options,
+    read_prompt,
+    seed_option,
+)
+
+if TYPE_CHECKING:
+    from draftwood.core.generation import Chunk, Generation
+
+JSON = {
+    "text": "the new text; null without a tokenizer",
+    "tokens": "ids of the new tokens",
+    "logprobs": "of each new token under the target's law, with generation.logprobs; else null",
+    "finish_reason": "eos, stop_string, length or context",
+    "seed": "what reproduces it",
+    "rounds": "how many; the first token belongs to the prefill, not to a round",
+    "accepted": "draft tokens accepted",
+    "rejected": "rounds that ended at a rejected draft token",
+    "accepted_length": "tokens per round, bonus included; null without rounds",
+    "accepted_length_without_bonus": "draft tokens per round; null without rounds",
+    "acceptance_by_depth": "share of the rounds whose path could reach depth 1, 2, ... that did",
+    "budget": "{mean, min, max} of draft nodes verified a round",
+    "timings": "{prefill, draft, grow, verify, judge, commit, other} in seconds",
+    "tokens_per_second": "new tokens by the sum of the timings",
+    "speculation": "{ran, reason}: whether drafts were made, and if not, why not",
+    "kernels": "{name: launches}, of a verifier that brings its own",
+}
+
+
+@click.command("run")
+@pipeline_argument
+@prompt_options
+@seed_option
+@json_option
+@click.pass_obj
+def command(
+    session: Session,
+    pipeline: str,
+    settings: tuple[str, ...],
+    prompt: str | None,
+    prompt_file: str | None,
+    seed: int | None,
+    as_json: bool,
+) -> None:
+    """Decode a prompt and stream the text.
+
+    The text goes to standard output as it is decided, a summary to standard error.
+
+    \b
+      draftwood run bastion --prompt "def fibonacci(n):"
+      draftwood run plain --prompt-file story.txt --set generation.temperature=0.8 --seed 7
+      git log -1 | draftwood run ngram --prompt-file - --json
+    """
+    text = read_prompt(prompt, prompt_file)
+    from draftwood.core.build import load_pipeline
+
+    loaded = load_pipeline(pipeline, settings, registry=session.registry)
+    changes: dict[str, Any] = {} if seed is None else {"seed": seed}
+    if as_json:
+        print_json(loaded.generate(text, **changes).as_dict())
+        return
+    result = _echo(loaded.stream(text, **changes))
+    click.echo()
+    click.echo(summary(result), err=True)
+
+
+def summary(result: "Generation") -> str:
+    """One line on a finished request."""
+    parts = [f"{len(result.tokens)} tokens", f"stopped by {result.finish_reason}"]
+    if result.seconds > 0:
+        parts.append(f"{len(result.tokens) / result.seconds:.1f} tokens/s")
+    if result.stats.accepted_length is not None:
+        parts.append(f"{result.stats.accepted_length:.2f} tokens a round")
+    if not result.speculation["ran"]:
+        parts.append(f"no speculation: {result.speculation['reason']}")
+    return ", ".join(parts)
+
+
+def _echo(stream: "Iterator[Chunk]") -> "Generation":
+    """Print a stream's text as it comes; returns what the stream returns."""
+    while True:
+        try:
+            chunk = next(stream)
+        except StopIteration as end:
+            result: Generation = end.value
+            return result
+        click.echo(chunk.text or "", nl=False)

@@ -1,0 +1,13 @@
+"""Where draftwood keeps what it measured on this machine."""
+
+import os
+from pathlib import Path
+
+
+def cache_folder() -> Path:
+    """$DRAFTWOOD_CACHE, else `draftwood` in the XDG cache folder. Not created here."""
+    own = os.environ.get("DRAFTWOOD_CACHE")
+    if own:
+        return Path(own).expanduser()
+    shared = os.environ.get("XDG_CACHE_HOME")
+    return (Path(shared) if shared else Path.home() / ".cache") / "draftwood"
