@@ -1,0 +1,36 @@
+"""The bundled budget controllers. Imports no torch."""
+
+from collections.abc import Iterable
+
+from draftwood.core.hookspecs import hookimpl
+from draftwood.core.plugin import ControllerTraits, Plugin
+from draftwood.plugins.controllers.options import FixedOptions, RooflineOptions
+
+
+def _fixed(options: FixedOptions) -> ControllerTraits:
+    return ControllerTraits(timed=False)
+
+
+def _roofline(options: RooflineOptions) -> ControllerTraits:
+    return ControllerTraits(timed=options.clock == "wall")
+
+
+@hookimpl
+def draftwood_register_controllers() -> Iterable[Plugin]:
+    home = "draftwood.plugins.controllers"
+    return [
+        Plugin(
+            "fixed",
+            "the same number of nodes every round",
+            FixedOptions,
+            f"{home}.fixed:Fixed",
+            _fixed,
+        ),
+        Plugin(
+            "roofline",
+            "the budget that pays on this machine, or none (BASTION)",
+            RooflineOptions,
+            f"{home}.roofline:Roofline",
+            _roofline,
+        ),
+    ]

@@ -1,0 +1,159 @@
+"""The budget that maximises tokens per second, from what a tree is worth and what it costs."""
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+from attrs import evolve, field, frozen
+
+from draftwood.core.errors import DraftwoodError
+from draftwood.core.interfaces.controller import BudgetController, ControllerState, CostProbe
+from draftwood.core.values import Limits, RoundContext, RoundStats, TokenTree
+from draftwood.plugins.controllers.options import RooflineOptions
+from draftwood.plugins.controllers.roofline import store
+from draftwood.plugins.controllers.roofline.acceptance import Acceptance
+from draftwood.plugins.controllers.roofline.prices import Prices
+from draftwood.plugins.controllers.roofline.probing import CONTEXTS, nominal, probed
+from draftwood.plugins.controllers.roofline.switch import Switch
+
+FIRST_CAP, LEAST_CAP = 64, 16
+"""Most nodes grown in a request's first round, and at least grown in any: what a larger tree
+would be worth is only seen by growing it."""
+
+RECENT = 8
+"""Budgets that the next tree's size follows: up to twice the largest of them."""
+
+TRUST = 2.0
+"""A stored price that one probe finds wrong by more than this factor is measured again."""
+
+FORGET = 0.2
+"""Share of what was learnt about acceptance that a trial after a pause still believes."""
+
+
+@frozen
+class Text:
+    """What is known of one request. Hashable.
+
+    budgets: recent ones, of rounds that drafted. tokens, seconds: decayed totals of what rounds
+    committed and cost, for the pace. idle: the drafter did not run in the round before.
+    """
+
+    acceptance: Acceptance = field(factory=Acceptance)
+    switch: Switch = field(factory=Switch)
+    budgets: tuple[int, ...] = ()
+    tokens: float = 0.0
+    seconds: float = 0.0
+    idle: bool = True
+
+
+State = ControllerState[Prices, Text]
+
+
+class Roofline(BudgetController[Prices, Text]):
+    """Two decisions a round (BASTION, arXiv 2605.29727).
+
+    Before drafting: whether speculation pays against plain decoding at all. After growing: the
+    budget N that maximises S(N) = A^(N) / (T_draft + T_grow + T_v(N+1) + T_other) over all N.
+    clock: seconds, for the limit on probing.
+    """
+
+    def __init__(
+        self, options: RooflineOptions, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self.options, self.clock = options, clock
+
+    def init(self, costs: CostProbe) -> Prices:
+        """Stored prices if a probe confirms them, else measured ones, which are stored."""
+        if self.options.clock == "nominal":
+            return nominal(costs)
+        stored = None if self.options.refresh else store.load(costs.identity)
+        if stored is not None and _confirmed(stored, costs):
+            return stored
+        prices = probed(costs, self.clock, self.options.probe_seconds)
+        if prices.source == "probe":
+            store.save(costs.identity, prices)
+        return prices
+
+    def open(self) -> Text:
+        return Text()
+
+    def before_draft(self, ctx: RoundContext, state: State) -> Limits:
+        """No nodes while speculation is off; else as many as the last budgets make likely."""
+        if not state.request.switch.drafts:
+            return Limits(0)
+        recent = state.request.budgets
+        cap = max(LEAST_CAP, 2 * max(recent)) if recent else FIRST_CAP
+        return Limits(min(cap, self.options.max_nodes))
+
+    def choose(self, tree: TokenTree, ctx: RoundContext, state: State) -> int:
+        """The best budget. The draft is sunk, so 0 costs it too."""
+        text = state.request
+        # A trial trusts the drafter as a new request does, and verifies at least one node: what
+        # is never verified cannot prove itself.
+        trial = not text.switch.on
+        acceptance = Acceptance() if trial else text.acceptance
+        tokens = np.array(acceptance.surrogate(tree))
+        seconds = self._seconds(tree, ctx.context, state.machine)
+        least = min(1, tree.nodes) if trial else 0
+        if self.options.objective == "speed":
+            gain = tokens / seconds
+        else:
+            gain = tokens - self._pace(ctx.context, state) * seconds
+        return least + int(gain[least:].argmax())
+
+    def observe(self, stats: RoundStats, state: State) -> State:
+        text, prices, context = state.request, state.machine, stats.context
+        if self.options.clock == "wall":
+            prices = prices.learn(
+                stats.timings, stats.budget, context, stats.drafted, not text.idle
+            )
+        if not stats.drafted:
+            switch = text.switch.after_plain()
+            begins = switch.drafts and not text.switch.drafts
+            acceptance = text.acceptance.forget(FORGET) if begins else text.acceptance
+            text = evolve(text, switch=switch, acceptance=acceptance, idle=True)
+            return ControllerState(prices, text)
+        acceptance = text.acceptance.learn(stats.tree, stats.verdict)
+        tokens = np.array(acceptance.surrogate(stats.tree))
+        seconds = self._seconds(stats.tree, context, prices)
+        best = int((tokens / seconds).argmax())
+        switch = text.switch.after_draft(
+            float(tokens[best]), float(seconds[best]), 1.0 / prices.plain_step(context)
+        )
+        text = Text(
+            acceptance,
+            switch,
+            (*text.budgets[1 - RECENT :], stats.budget),
+            0.9 * text.tokens + stats.committed,
+            0.9 * text.seconds + float(seconds[-1]),
+            idle=False,
+        )
+        return ControllerState(prices, text)
+
+    def explain(self, state: State) -> str | None:
+        return state.request.switch.explain()
+
+    def _seconds(self, tree: TokenTree, context: int, prices: Prices) -> np.ndarray:
+        """(N+1,) seconds of a round that drafted and verifies the first n draft nodes."""
+        sizes = np.arange(1.0, len(tree) + 1.0)
+        seconds: np.ndarray = prices.overhead(context) + prices.forward(sizes, context)
+        return seconds
+
+    def _pace(self, context: int, state: State) -> float:
+        """Tokens per second reached so far; plain decoding's before the first round."""
+        text = state.request
+        if text.seconds > 0.0:
+            return text.tokens / text.seconds
+        return 1.0 / state.machine.plain_step(context)
+
+
+def _confirmed(prices: Prices, costs: CostProbe) -> bool:
+    """Whether one timed forward of a small and of a larger tree are near the stored prices."""
+    for tokens in (1, 16):
+        try:
+            seconds = costs.seconds(tokens, CONTEXTS[0])
+        except DraftwoodError:  # it holds fewer tokens than that: nothing to compare with
+            continue
+        if not 1.0 / TRUST <= seconds / float(prices.forward(tokens, CONTEXTS[0])) <= TRUST:
+            return False
+    return True

@@ -1,0 +1,87 @@
+"""Measured prices on disk, one file per machine and model. Never trusted blindly.
+
+A file that cannot be read, that was written for another identity or another version of this
+format, or that holds anything but finite numbers, counts as absent: the machine is measured again.
+"""
+
+import hashlib
+import json
+import logging
+import math
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from draftwood.plugins.controllers.roofline.prices import KNOTS, Prices, Roof
+
+log = logging.getLogger("draftwood")
+
+FORMAT = 1
+
+
+def folder() -> Path:
+    """$DRAFTWOOD_CACHE/roofline, else under the XDG cache."""
+    own = os.environ.get("DRAFTWOOD_CACHE")
+    if own:
+        return Path(own) / "roofline"
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "draftwood" / "roofline"
+
+
+def path_of(identity: Mapping[str, str]) -> Path:
+    """Where prices of this identity are kept."""
+    key = json.dumps(dict(identity), sort_keys=True)
+    return folder() / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+
+
+def load(identity: Mapping[str, str]) -> Prices | None:
+    """Stored prices of exactly this identity, or None."""
+    path = path_of(identity)
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if data["format"] != FORMAT or data["identity"] != dict(identity):
+            raise ValueError("written for another identity or format")
+        if data["knots"] != list(KNOTS):
+            raise ValueError("its sizes are not this version's")
+        roof = Roof(_numbers(data["compute"], 5), _numbers(data["memory"], 5))  # type: ignore[arg-type]
+        prices = Prices(roof, _numbers(data["residuals"], len(KNOTS)), source="store")
+        if not min(prices.forward(size, 1) for size in KNOTS) > 0.0:
+            raise ValueError("a forward that takes no time")
+        return prices
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        log.warning("%s cannot be used (%s); the machine is measured again", path, error)
+        return None
+
+
+def save(identity: Mapping[str, str], prices: Prices) -> None:
+    """Write prices whole or not at all. A folder that cannot be written is no error: the next
+    pipeline measures again."""
+    path = path_of(identity)
+    data = {
+        "format": FORMAT,
+        "identity": dict(identity),
+        "knots": KNOTS,
+        "compute": prices.roof.compute,
+        "memory": prices.roof.memory,
+        "residuals": prices.residuals,
+    }
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # A name of its own, so that two processes never write into one file.
+        with tempfile.TemporaryDirectory(dir=path.parent) as own:
+            written = Path(own) / path.name
+            written.write_text(json.dumps(data, indent=1), encoding="utf-8")
+            written.replace(path)
+    except OSError as error:
+        log.warning("prices of this machine could not be kept (%s)", error)
+
+
+def _numbers(values: Any, count: int) -> tuple[float, ...]:
+    numbers = tuple(float(value) for value in values)
+    if len(numbers) != count or not all(map(math.isfinite, numbers)):
+        raise ValueError(f"{count} finite numbers expected")
+    return numbers
