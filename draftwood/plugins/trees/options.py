@@ -7,7 +7,9 @@ drafter's law at a low temperature is far too sure of itself to rank nodes or to
 from typing import Any, Literal
 
 from attrs import Attribute, field, frozen
-from attrs.validators import ge, gt, optional
+from attrs.validators import deep_iterable, ge, gt, optional
+
+from draftwood.core.plugin import Draws
 
 RankPath = tuple[int, ...]
 
@@ -68,3 +70,30 @@ class StaticOptions:
     topology: Literal["eagle"] = "eagle"
     paths: tuple[RankPath, ...] = field(default=(), validator=_prefix_closed)
     score_temperature: float | None = field(default=None, validator=optional(gt(0.0)))
+
+
+@frozen
+class SampledOptions:
+    """Chains and trees drawn from the proposal's own law.
+
+    widths: children of each node, depth by depth: [3, 2, 1] draws 3, then 2 for each, then 1 for
+    each; empty draws a chain as deep as the drafter goes. replacement: whether siblings are
+    independent draws (duplicates happen) or drawn without replacement.
+    """
+
+    widths: tuple[int, ...] = field(default=(), validator=deep_iterable(ge(1)))
+    replacement: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        if self.replacement and self.is_chain:
+            raise ValueError("replacement: a chain has no siblings to draw with replacement")
+
+    @property
+    def is_chain(self) -> bool:
+        return all(width == 1 for width in self.widths)
+
+    @property
+    def draws(self) -> Draws:
+        if self.is_chain:
+            return Draws.CHAIN
+        return Draws.IID if self.replacement else Draws.WITHOUT_REPLACEMENT

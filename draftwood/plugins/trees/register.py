@@ -5,7 +5,12 @@ from typing import Any
 
 from draftwood.core.hookspecs import hookimpl
 from draftwood.core.plugin import Draws, Plugin, TreeTraits
-from draftwood.plugins.trees.options import BestFirstOptions, ChainOptions, StaticOptions
+from draftwood.plugins.trees.options import (
+    BestFirstOptions,
+    ChainOptions,
+    SampledOptions,
+    StaticOptions,
+)
 
 
 def _scored(options: Any) -> TreeTraits:
@@ -30,6 +35,13 @@ def draftwood_register_trees() -> Iterable[Plugin]:
             ChainOptions,
             f"{home}.chain:Chain",
             _scored,
+        ),
+        Plugin(
+            "sampled",
+            "chains and trees drawn from the drafter's law, for the rejection rules",
+            SampledOptions,
+            f"{home}.sampled:Sampled",
+            lambda options: TreeTraits(options.draws),
         ),
         Plugin(
             "static",

@@ -1,0 +1,105 @@
+"""`sampled`: chains and trees whose nodes are drawn from the proposal's own law."""
+
+import torch
+from torch import Tensor
+
+from draftwood.core.interfaces import GoOn, TreePolicy
+from draftwood.core.plugin import Draws
+from draftwood.core.proposals import Frontier, Proposal
+from draftwood.core.randomness import Randomness
+from draftwood.core.values import Limits, TokenTree
+from draftwood.plugins.trees.options import SampledOptions
+from draftwood.plugins.trees.scoring import depth_limit
+
+
+class Sampled(TreePolicy):
+    """Draws level by level, and carries with every node exactly the law it was drawn from.
+
+    Growth is predictable: whether a node is drawn depends on limits set before the round and on
+    nodes drawn before it, never on its own score, and nothing that was drawn is dropped. That is
+    what keeps `ratio`, `multi_round` and `traversal` exact under a budget.
+    """
+
+    def __init__(self, options: SampledOptions) -> None:
+        self.options = options
+
+    def grow(
+        self, anchor: int, proposal: Proposal, limits: Limits, go_on: GoOn, rng: Randomness
+    ) -> TokenTree:
+        depth = depth_limit(proposal, limits)
+        widths = self.options.widths[:depth] or (1,) * depth
+        growing = _Growing(anchor, self.options.draws, limits.nodes)
+        if growing.full or not widths:
+            return TokenTree.root(anchor)
+        frontier, nodes = proposal.root(), [0]
+        for level, width in enumerate(widths, 1):
+            if level > 1 and proposal.pass_per_level and not go_on(growing.tree()):
+                break
+            rows, tokens, added = growing.draw(proposal.law(frontier), nodes, level, width, rng)
+            if not added or growing.full or level == len(widths):
+                break
+            frontier = _advance(proposal, frontier, rows, tokens)
+            nodes = added
+        return growing.tree()
+
+
+class _Growing:
+    """A drawn tree under construction."""
+
+    def __init__(self, anchor: int, draws: Draws, limit: int) -> None:
+        self.draws, self.limit = draws, limit
+        self.tokens, self.parents, self.depths, self.log_rho = [anchor], [-1], [0], [0.0]
+        self.laws: list[Tensor] = []
+
+    @property
+    def full(self) -> bool:
+        return len(self.laws) >= self.limit
+
+    def tree(self) -> TokenTree:
+        if not self.laws:
+            return TokenTree.root(self.tokens[0])
+        q = torch.stack(self.laws)
+        return TokenTree.of(self.tokens, self.parents, self.depths, self.log_rho, self.draws, q)
+
+    def draw(
+        self, laws: Tensor, nodes: list[int], level: int, width: int, rng: Randomness
+    ) -> tuple[list[int], list[int], list[int]]:
+        """`width` children for each of `nodes`, whose laws are the rows of `laws`, as long as the
+        limit allows. Returns rows, tokens and indices of the new nodes."""
+        rows: list[int] = []
+        start = len(self.tokens)
+        for row, parent in enumerate(nodes):
+            law = laws[row]
+            for _ in range(width):
+                if self.full or not float(law.sum()) > 0:
+                    break
+                # Keyed by depth, not by position: the stream is this round's own.
+                token = rng.categorical(law, level, len(self.tokens) - start)
+                conditional = float(laws[row, token].double().log())
+                self.tokens.append(token)
+                self.parents.append(parent)
+                self.depths.append(level)
+                self.log_rho.append(self.log_rho[parent] + conditional)
+                self.laws.append(law)
+                rows.append(row)
+                if self.draws is Draws.WITHOUT_REPLACEMENT:
+                    law = _without(law, token)
+        added = list(range(start, len(self.tokens)))
+        return rows, self.tokens[start:], added
+
+
+def _without(law: Tensor, token: int) -> Tensor:
+    """The law of the next draw once `token` is taken; all zero if nothing is left."""
+    rest = law.clone()
+    rest[token] = 0.0
+    total = rest.sum()
+    return rest / total if total > 0 else rest
+
+
+def _advance(
+    proposal: Proposal, frontier: Frontier, rows: list[int], tokens: list[int]
+) -> Frontier:
+    device = proposal.device
+    return proposal.advance(
+        frontier, torch.tensor(rows, device=device), torch.tensor(tokens, device=device)
+    )
