@@ -4,6 +4,7 @@ import heapq
 import math
 import random
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 from attrs import define, field
 
@@ -50,6 +51,7 @@ class Costs:
         return 1e11, 1e10
 
 
+@lru_cache
 def tree_of(nodes: int, depth: int = 10, best: float = 0.7) -> TokenTree:
     """The best-first tree of a drafter that gives its tokens `best` and geometrically less."""
     shares = (best, 0.5 * (1 - best), 0.25 * (1 - best), 0.12 * (1 - best))

@@ -76,6 +76,16 @@ def test_a_and_b_are_not_negative_and_noise_is_smoothed() -> None:
     assert worst_error(prices, two_roofs) < 0.12
 
 
+def test_a_disturbed_probe_is_no_dearer_than_a_larger_one() -> None:
+    def disturbed(tokens: int, context: int) -> float:
+        return two_roofs(tokens, context) * (3.0 if tokens in (2, 16) else 1.0)
+
+    assert worst_error(init(Costs(disturbed)), two_roofs) < 0.2
+    # Negative control: the largest one has nothing to be compared with.
+    last = Costs(lambda s, c: two_roofs(s, c) * (3.0 if s == 128 else 1.0))
+    assert worst_error(init(last, refresh=True), two_roofs) > 0.5
+
+
 def test_one_token_has_a_price_of_its_own() -> None:
     def price(tokens: int, context: int) -> float:
         return 0.002 if tokens == 1 else two_roofs(tokens, context)

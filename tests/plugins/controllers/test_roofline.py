@@ -137,6 +137,24 @@ def test_a_drafter_too_slow_to_pay_is_switched_off() -> None:
     assert quick.state.request.switch.on
 
 
+def test_a_close_lead_is_checked_against_a_real_plain_step() -> None:
+    """Trees that cost more than probes said must not make plain decoding look dear too."""
+
+    def trees_cost_more(tokens: int, context: int) -> float:
+        return two_roofs(tokens, context) * (1.0 if tokens == 1 else 1.5)
+
+    run = simulation(acceptance=0.3, noise=0.02)
+    run.price = trees_cost_more
+    run.run(300)
+    assert predicted(run, 1) == pytest.approx(two_roofs(1, run.context), rel=0.12)
+    assert predicted(run, 25) == pytest.approx(trees_cost_more(25, run.context), rel=0.12)
+    assert not run.state.request.switch.on
+    # Negative control: as cheap as the probes said, they pay.
+    honest = simulation(acceptance=0.3, noise=0.02)
+    honest.run(300)
+    assert honest.state.request.switch.on
+
+
 def predicted(run: Simulation, tokens: int) -> float:
     return float(run.state.machine.forward(tokens, run.context))
 
@@ -299,6 +317,7 @@ def test_corrected_scores_never_increase_along_a_path() -> None:
     assert (np.array(Acceptance().surrogate(tree)) <= own + 1e-12).all()
 
 
+@pytest.mark.timing
 def test_a_decision_takes_less_than_a_tenth_of_a_millisecond() -> None:
     run = simulation()
     run.run(50)

@@ -109,7 +109,7 @@ class Roofline(BudgetController[Prices, Text]):
             )
         if not stats.drafted:
             switch = text.switch.after_plain()
-            begins = switch.drafts and not text.switch.drafts
+            begins = switch.drafts and not text.switch.drafts and not switch.on
             acceptance = text.acceptance.forget(FORGET) if begins else text.acceptance
             text = evolve(text, switch=switch, acceptance=acceptance, idle=True)
             return ControllerState(prices, text)

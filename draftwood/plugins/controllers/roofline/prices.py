@@ -24,8 +24,9 @@ _LOG_KNOTS = np.log(KNOTS)
 WINDOW = 9
 """Rounds that a time is the median of: one spike moves nothing, a slower machine is seen in 5."""
 
-STEP, CLIP, FARTHEST = 0.1, 0.3, math.log(4.0)
-"""Of a residual: share of an error that is learnt, largest error believed, largest residual."""
+STEP, STEP_OF_ONE, CLIP, FARTHEST = 0.1, 0.5, 0.3, math.log(4.0)
+"""Of a residual: share of an error that is learnt, that for one token, which is seldom seen while
+speculation is on, largest error believed, largest residual."""
 
 DRAFT, GROW, OTHER = 0.15, 0.02, 0.05
 """Before anything was measured, as shares of a plain forward."""
@@ -132,7 +133,8 @@ class Prices:
         error = max(-CLIP, min(CLIP, ratio - after.drift))
         residuals = list(self.residuals)
         for knot, share in _between(size):
-            learnt = residuals[knot] + STEP * share * error
+            step = STEP_OF_ONE if size == 1 else STEP * share
+            learnt = residuals[knot] + step * error
             residuals[knot] = max(-FARTHEST, min(FARTHEST, learnt))
         return evolve(after, residuals=tuple(residuals))
 

@@ -46,7 +46,7 @@ def probed(costs: CostProbe, clock: Callable[[], float], limit: float) -> Prices
     """
     end = clock() + limit
     peaks = costs.peaks()
-    probes = measure(costs, clock, end)
+    probes = _monotone(measure(costs, clock, end))
     if len({probe.tokens for probe in probes}) >= ENOUGH:
         roof = fit(costs, peaks, probes)
     else:
@@ -80,6 +80,22 @@ def measure(costs: CostProbe, clock: Callable[[], float], end: float) -> list[Pr
             if seconds > 0.0:
                 best[point] = min(seconds, best.get(point, math.inf))
     return [Probe(*at, seconds) for at, seconds in best.items()]
+
+
+def _monotone(probes: Sequence[Probe]) -> list[Probe]:
+    """No forward takes longer than a larger one: what does was disturbed, noise only adds."""
+    return [
+        Probe(
+            probe.tokens,
+            probe.context,
+            min(
+                other.seconds
+                for other in probes
+                if other.context == probe.context and other.tokens >= probe.tokens
+            ),
+        )
+        for probe in probes
+    ]
 
 
 def fit(costs: CostProbe, peaks: tuple[float, float], probes: Sequence[Probe]) -> Roof:

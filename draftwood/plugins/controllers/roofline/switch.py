@@ -16,13 +16,18 @@ SMOOTHING, TRIAL_SMOOTHING = 0.15, 0.4
 rounds still believe too much."""
 
 
+CLOSE, STALE = 1.3, 24
+"""A lead below CLOSE over plain decoding rests on the price of a plain step: one is taken when the
+last is STALE rounds ago."""
+
+
 @frozen
 class Switch:
     """rounds: drafted since it was switched on or a trial began. tokens, seconds: averages over
     them of what the best tree was expected to give and take. on: False from the round that
     switched it off to the trial that proves itself. pause: plain rounds of the last pause. wait:
-    of which still to come. lost: (speculation, plain) tokens per second when it was last switched
-    off, None if it never was.
+    of which still to come. unplain: rounds since the last plain one. lost: (speculation, plain)
+    tokens per second when it was last switched off, None if it never was.
     """
 
     rounds: int = 0
@@ -31,15 +36,16 @@ class Switch:
     on: bool = True
     pause: int = 0
     wait: int = 0
+    unplain: int = 0
     lost: tuple[float, float] | None = None
 
     @property
     def drafts(self) -> bool:
-        """Whether this round should draft: speculation is on, or due to be tried again."""
+        """Whether this round should draft: no pause, and no plain step to check the price of."""
         return self.wait == 0
 
     def after_plain(self) -> "Switch":
-        return evolve(self, wait=max(0, self.wait - 1))
+        return evolve(self, wait=max(0, self.wait - 1), unplain=0)
 
     def after_draft(self, tokens: float, seconds: float, plain: float) -> "Switch":
         """After a round whose best tree was worth `tokens` for `seconds`; plain: tokens per
@@ -51,8 +57,16 @@ class Switch:
         if rounds < (PATIENCE if self.on else TRIAL):
             return evolve(self, rounds=rounds, tokens=tokens, seconds=seconds)
         if tokens >= plain * seconds:
-            pause = 0 if rounds >= SETTLED else self.pause
-            return Switch(rounds, tokens, seconds, pause=pause, lost=self.lost)
+            close = tokens < CLOSE * plain * seconds
+            return Switch(
+                rounds,
+                tokens,
+                seconds,
+                pause=0 if rounds >= SETTLED else self.pause,
+                wait=int(close and self.unplain >= STALE),
+                unplain=self.unplain + 1,
+                lost=self.lost,
+            )
         pause = min(LONGEST, max(SHORTEST, 2 * self.pause))
         return Switch(on=False, pause=pause, wait=pause, lost=(tokens / seconds, plain))
 
