@@ -1,4 +1,4 @@
-"""Prices of forwards: what they hold for, how they grow, and that asking for one disturbs nothing."""
+"""Prices of forwards: what they hold for, how they grow, and that asking disturbs nothing."""
 
 import itertools
 import json
@@ -36,14 +36,7 @@ def test_timing_does_not_touch_sessions_that_are_open(tiny_target):
     assert 0 < costs.seconds(8, 50) < 5
     assert costs.seconds(1, 3) > 0
     assert session.length == 3
-    session.commit([0])
-    assert torch.equal(
-        session.fork().target.forward([(session, step)])[0].logits.isfinite().all(),
-        torch.tensor(True),
-    )
-    fresh = target.open()
-    fresh.prefill([1, 2, 3])
-    assert torch.equal(target.forward([(fresh, step)])[0].logits, before)
+    assert torch.equal(target.forward([(session, step)])[0].logits, before)
 
 
 def test_a_context_at_the_limit_can_be_priced(tiny_target):

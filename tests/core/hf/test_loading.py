@@ -64,6 +64,9 @@ def test_pickled_weights_only_when_allowed(folder, tiny_model):
 
 def test_a_checkpoint_without_a_tokenizer(folder):
     assert load_tokenizer(folder) is None
+    (folder / "tokenizer.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="tokenizer"):
+        load_tokenizer(folder)
 
 
 def test_a_padded_vocabulary_is_allowed_and_never_emitted(tiny_model):
@@ -76,7 +79,7 @@ def test_a_padded_vocabulary_is_allowed_and_never_emitted(tiny_model):
 
 
 def test_a_tokenizer_with_more_tokens_than_the_model_scores(tiny_model):
-    with pytest.raises(PairingError, match="62 tokens.*only 61"):
+    with pytest.raises(PairingError, match=r"62 tokens.*only 61"):
         wrap_model(tiny_model("llama"), Tokenizer(62))
 
 

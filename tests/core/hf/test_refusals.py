@@ -94,7 +94,7 @@ def test_the_check_rejects_a_model_that_ignores_tree_masks(fresh_model, attentio
     checks.self_check(target)
     masks = target._masks
     target._masks = WithoutMask(masks.windows, masks.by_kind, masks.dtype, masks.device)
-    with pytest.raises(UnsupportedTarget, match="sibling's token|same text"):
+    with pytest.raises(UnsupportedTarget, match=r"sibling's token|same text"):
         checks.self_check(target)
 
 
