@@ -26,9 +26,10 @@ def test_importing_draftwood_imports_nothing_heavy() -> None:
 
 @pytest.mark.timing
 def test_importing_draftwood_takes_under_150_ms() -> None:
+    # Processor time: what the import costs whatever else this machine is doing.
     code = (
-        "import time; start = time.perf_counter(); import draftwood;"
-        "print(time.perf_counter() - start)"
+        "import time; start = time.process_time(); import draftwood;"
+        "print(time.process_time() - start)"
     )
     assert min(float(_run(code)) for _ in range(3)) < 0.150
 

@@ -52,7 +52,7 @@ COLUMNS = ("pipeline", "tokens/s", "times plain", "(lowest-highest)", "tokens/ro
     "--tokens",
     metavar="N",
     type=click.IntRange(min=1),
-    default=96,
+    default=64,
     show_default=True,
     help="New tokens per prompt.",
 )
