@@ -53,9 +53,9 @@ class TargetConfig:
 class RuntimeConfig:
     """Where and how the models run.
 
-    device: auto, cpu, cuda or cuda:N. dtype: auto takes the checkpoint's on an accelerator and
-    float32 on a CPU. attention: transformers' implementation. threads: of torch; auto leaves
-    torch's own choice.
+    device: auto takes an accelerator if there is one; or cpu, cuda, cuda:N. dtype: auto is the
+    checkpoint's own. attention: transformers' implementation, auto is sdpa. threads: of torch,
+    for the whole process; auto leaves torch's own choice.
     """
 
     device: str = field(default="auto", validator=matches_re(r"auto|cpu|(cuda|mps|xpu)(:\d+)?"))
