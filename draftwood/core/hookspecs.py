@@ -35,7 +35,9 @@ def draftwood_register_drafters() -> Iterable[Plugin] | None:
 
 @hookspec
 def draftwood_register_trees() -> Iterable[Plugin] | None:
-    """Tree policies that this distribution adds. Called as `draftwood_register_drafters` is.
+    """Tree policies that this distribution adds.
+
+    Called as `draftwood_register_drafters` is. Returns `Plugin` records, or None for none.
 
     @hookimpl
     def draftwood_register_trees():
@@ -46,7 +48,9 @@ def draftwood_register_trees() -> Iterable[Plugin] | None:
 
 @hookspec
 def draftwood_register_controllers() -> Iterable[Plugin] | None:
-    """Budget controllers that this distribution adds. Called as `draftwood_register_drafters` is.
+    """Budget controllers that this distribution adds.
+
+    Called as `draftwood_register_drafters` is. Returns `Plugin` records, or None for none.
 
     @hookimpl
     def draftwood_register_controllers():
@@ -57,7 +61,9 @@ def draftwood_register_controllers() -> Iterable[Plugin] | None:
 
 @hookspec
 def draftwood_register_verifiers() -> Iterable[Plugin] | None:
-    """Verifiers that this distribution adds. Called as `draftwood_register_drafters` is.
+    """Verifiers that this distribution adds.
+
+    Called as `draftwood_register_drafters` is. Returns `Plugin` records, or None for none.
 
     @hookimpl
     def draftwood_register_verifiers():
