@@ -39,10 +39,10 @@ def draftwood_register_trees() -> Iterable[Plugin] | None:
 
     Called as `draftwood_register_drafters` is. Returns `Plugin` records, or None for none.
 
-    @hookimpl
-    def draftwood_register_trees():
-        yield Plugin("comb", "a spine with one leaf a node", Options, "comb.tree:Comb",
-                     lambda options: TreeTraits(Draws.DETERMINISTIC))
+        @hookimpl
+        def draftwood_register_trees():
+            yield Plugin("comb", "a spine with one leaf a node", Options, "comb.tree:Comb",
+                         lambda options: TreeTraits(Draws.DETERMINISTIC))
     """
 
 
@@ -52,10 +52,10 @@ def draftwood_register_controllers() -> Iterable[Plugin] | None:
 
     Called as `draftwood_register_drafters` is. Returns `Plugin` records, or None for none.
 
-    @hookimpl
-    def draftwood_register_controllers():
-        yield Plugin("coin", "half the tree, always", Options, "coin.controller:Coin",
-                     lambda options: ControllerTraits(timed=False))
+        @hookimpl
+        def draftwood_register_controllers():
+            yield Plugin("coin", "half the tree, always", Options, "coin.controller:Coin",
+                         lambda options: ControllerTraits(timed=False))
     """
 
 
@@ -65,10 +65,10 @@ def draftwood_register_verifiers() -> Iterable[Plugin] | None:
 
     Called as `draftwood_register_drafters` is. Returns `Plugin` records, or None for none.
 
-    @hookimpl
-    def draftwood_register_verifiers():
-        yield Plugin("strict", "match, one node at a time", Options, "strict.verifier:Strict",
-                     lambda options: VerifierTraits(frozenset({Draws.DETERMINISTIC}), True))
+        @hookimpl
+        def draftwood_register_verifiers():
+            yield Plugin("strict", "match, one node at a time", Options, "strict.verifier:Strict",
+                         lambda options: VerifierTraits(frozenset({Draws.DETERMINISTIC}), True))
     """
 
 
