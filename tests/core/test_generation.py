@@ -1,0 +1,454 @@
+"""What a user of a pipeline sees: text, tokens, log-probabilities, stops, seeds, observers."""
+
+import itertools
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from draftwood.core.engine import Request
+from draftwood.core.errors import NonFiniteLogits, RequestError
+from draftwood.core.generation import Chunk, Generation, Pipeline
+from draftwood.core.options import GenerationOptions, Sampling
+from draftwood.core.proposals import Points, Proposal
+from draftwood.core.randomness import Seeded
+from draftwood.core.values import RoundStats
+from draftwood.plugins.controllers.fixed import Fixed
+from draftwood.plugins.controllers.options import FixedOptions
+from draftwood.plugins.trees.chain import Chain
+from draftwood.plugins.trees.options import ChainOptions
+from draftwood.testing import OracleDrafter, OracleTarget, ScriptedClock
+
+TEXT = "wörld → 漢字, naïve 😀 stop here."
+BYTES = TEXT.encode()
+PROMPT = "> "
+START = len(PROMPT)
+V = 256
+BUDGETS = [0, 1, 4, 12]
+
+
+class ByteTokenizer:
+    """A token a byte, so that a character may take four tokens and a word many."""
+
+    chat_template: str | None = None
+
+    def __call__(self, text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
+        return {"input_ids": list(text.encode())}
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
+        return bytes(ids).decode(errors="replace")
+
+
+def recites(prefix: tuple[int, ...], peak: float = 1.0) -> list[float]:
+    """Nearly certain of the next byte of TEXT, over and over."""
+    law = [2e-3] * V
+    law[BYTES[(len(prefix) - START) % len(BYTES)]] = peak
+    return law
+
+
+def rambles(prefix: tuple[int, ...]) -> list[float]:
+    return recites(prefix, peak=0.3)
+
+
+def mostly_right(depth: int, wrong_every: int) -> OracleDrafter:
+    def propose(prefix: tuple[int, ...], sampling: Sampling) -> Proposal:
+        places = range(len(prefix) - START, len(prefix) - START + depth)
+        path = [BYTES[i % len(BYTES)] ^ (i % wrong_every == 0) for i in places]
+        return Points((tuple(path),), sampling, V)
+
+    return OracleDrafter(propose)
+
+
+def pipeline(nodes: int, law: Any = recites, wrong_every: int = 7, **target: Any) -> Pipeline:
+    """nodes: of a chain each round; 0 decodes plainly."""
+    oracle = OracleTarget(V, law, **target)
+    if nodes == 0:
+        return Pipeline(oracle, tokenizer=ByteTokenizer(), clock=ScriptedClock())
+    return Pipeline(
+        oracle,
+        mostly_right(nodes, wrong_every),
+        Chain(ChainOptions()),
+        Fixed(FixedOptions(nodes=nodes)),
+        tokenizer=ByteTokenizer(),
+        clock=ScriptedClock(),
+    )
+
+
+def streamed(shared: Pipeline, **options: Any) -> tuple[list[Chunk], Generation]:
+    stream, chunks = shared.stream(PROMPT, **options), []
+    while True:
+        try:
+            chunks.append(next(stream))
+        except StopIteration as end:
+            return chunks, end.value
+
+
+def counted(result: Generation) -> Generation:
+    """Nothing past the end is in any number: each committed token is counted once."""
+    assert result.stats.committed + 1 == len(result.tokens)
+    assert sum(result.stats.committed_per_round) == result.stats.committed
+    assert result.logprobs is None or len(result.logprobs) == len(result.tokens)
+    assert result.text == ByteTokenizer().decode(result.tokens)
+    return result
+
+
+# Strings ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nodes", BUDGETS)
+@pytest.mark.parametrize("offset", range(len(TEXT) - 2))
+def test_a_stop_string_ends_the_text_wherever_it_lies(nodes: int, offset: int) -> None:
+    stop = TEXT[offset : offset + 3]
+    result = counted(
+        pipeline(nodes).generate(PROMPT, stop_strings=(stop,), logprobs=True, max_new_tokens=90)
+    )
+    assert result.finish_reason == "stop_string"
+    assert result.text == TEXT[: TEXT.index(stop) + 3]
+
+
+@pytest.mark.parametrize("nodes", BUDGETS)
+@pytest.mark.parametrize("cap", range(1, len(BYTES)))
+def test_the_earlier_of_a_stop_string_and_a_length_wins(nodes: int, cap: int) -> None:
+    end = len(TEXT[: TEXT.index("naï") + 3].encode())
+    result = counted(
+        pipeline(nodes).generate(PROMPT, stop_strings=("naï",), max_new_tokens=cap, logprobs=True)
+    )
+    assert result.tokens == tuple(BYTES[: min(cap, end)])
+    assert result.finish_reason == ("stop_string" if end <= cap else "length")
+
+
+@pytest.mark.parametrize("nodes", BUDGETS)
+def test_the_earliest_of_several_stop_strings_wins(nodes: int) -> None:
+    result = pipeline(nodes).generate(
+        PROMPT, stop_strings=("here", "字,", "stop"), max_new_tokens=90
+    )
+    assert result.text == TEXT[: TEXT.index("字,") + 2]
+
+
+def test_a_stop_string_of_the_prompt_does_not_count() -> None:
+    result = pipeline(4).generate(PROMPT, stop_strings=("> ", "> w"), max_new_tokens=20)
+    assert result.finish_reason == "length"
+    assert len(result.tokens) == 20
+
+
+def test_stop_strings_need_a_tokenizer() -> None:
+    bare = Pipeline(OracleTarget(V, recites))
+    with pytest.raises(RequestError, match="need a tokenizer"):
+        bare.generate([1, 2], stop_strings=("x",))
+    assert bare.generate([1, 2], max_new_tokens=3).text is None
+
+
+# End of text ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nodes", BUDGETS)
+@pytest.mark.parametrize("offset", range(len(BYTES)))
+def test_end_of_text_at_every_offset_is_found_at_its_first_occurrence(
+    nodes: int, offset: int
+) -> None:
+    token = BYTES[offset]
+    chunks, result = streamed(
+        pipeline(nodes), eos_token_id=(token,), max_new_tokens=90, logprobs=True
+    )
+    counted(result)
+    assert result.tokens == tuple(BYTES[: BYTES.index(token) + 1])
+    assert result.finish_reason == chunks[-1].finish_reason == "eos"
+    assert tuple(itertools.chain(*(chunk.tokens for chunk in chunks))) == result.tokens
+
+
+def test_the_targets_own_end_of_text_holds_unless_the_request_has_one() -> None:
+    shared = pipeline(4)
+    shared.target.eos_token_ids = frozenset(b"r")
+    assert shared.generate(PROMPT, max_new_tokens=30).text == "wör"
+    assert shared.generate(PROMPT, max_new_tokens=30, eos_token_id=(ord("l"),)).text == "wörl"
+    assert len(shared.generate(PROMPT, max_new_tokens=30, eos_token_id=()).tokens) == 30
+
+
+@pytest.mark.parametrize("nodes", BUDGETS)
+@pytest.mark.parametrize("count", range(16))
+def test_exactly_max_new_tokens_are_given(nodes: int, count: int) -> None:
+    chunks, result = streamed(pipeline(nodes, wrong_every=100), max_new_tokens=count, logprobs=True)
+    assert result.tokens == tuple(BYTES[:count])
+    assert result.finish_reason == "length"
+    assert result.text == "".join(chunk.text or "" for chunk in chunks)
+    assert len(result.logprobs or ()) == count
+
+
+@pytest.mark.parametrize("nodes", BUDGETS)
+def test_prompts_up_to_the_limit_are_decoded_and_longer_ones_refused(nodes: int) -> None:
+    shared = pipeline(nodes, max_context=12)
+    with pytest.raises(RequestError, match="empty"):
+        shared.generate("")
+    for length in (12, 13):
+        with pytest.raises(RequestError, match="no room"):
+            shared.generate([62] * length)
+    for length in (1, 2, 11):
+        result = shared.generate([62] * length)
+        assert result.finish_reason == "context"
+        assert len(result.tokens) == 12 - length
+
+
+# Streaming --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nodes", BUDGETS)
+def test_characters_are_streamed_whole_and_join_to_the_text(nodes: int) -> None:
+    count = len(BYTES) + len("wörld → ".encode())
+    chunks, result = streamed(pipeline(nodes), max_new_tokens=count)
+    assert result.text == TEXT + "wörld → "
+    assert "".join(chunk.text or "" for chunk in chunks) == result.text
+    assert all("\ufffd" not in (chunk.text or "") for chunk in chunks)
+    assert len(chunks) == result.stats.rounds + 1
+
+
+@pytest.mark.parametrize("nodes", BUDGETS)
+def test_a_length_that_cuts_a_character_still_gives_all_of_the_text(nodes: int) -> None:
+    cut = len("wörld → 漢".encode()) - 1
+    chunks, result = streamed(pipeline(nodes), max_new_tokens=cut)
+    assert result.text == "wörld → \ufffd"
+    assert "".join(chunk.text or "" for chunk in chunks) == result.text
+
+
+def test_a_stream_can_be_closed_and_the_next_request_is_unharmed() -> None:
+    shared = pipeline(4)
+    stream = shared.stream(PROMPT, max_new_tokens=60)
+    next(stream)
+    next(stream)
+    stream.close()  # type: ignore[attr-defined]
+    assert (
+        shared.generate(PROMPT, max_new_tokens=60).text
+        == pipeline(0).generate(PROMPT, max_new_tokens=60).text
+    )
+
+
+def test_chunks_carry_the_stats_of_their_round() -> None:
+    chunks, result = streamed(pipeline(4), max_new_tokens=40)
+    assert chunks[0].stats is None
+    stats = [chunk.stats for chunk in chunks[1:]]
+    assert [s.committed for s in stats if s] == [len(chunk.tokens) for chunk in chunks[1:]]
+    assert [s.round for s in stats if s] == list(range(result.stats.rounds))
+    assert result.stats.accepted > 0
+    assert result.stats.rejected > 0
+
+
+# Log-probabilities ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nodes", BUDGETS[1:])
+@pytest.mark.parametrize("temperature", [0.0, 1.0, 2.0])
+def test_log_probabilities_are_plain_decodings_token_by_token(
+    nodes: int, temperature: float
+) -> None:
+    asked = {"temperature": temperature, "seed": 3, "max_new_tokens": 50, "logprobs": True}
+    drafted = counted(pipeline(nodes, rambles).generate(PROMPT, **asked))
+    alone = counted(pipeline(0, rambles).generate(PROMPT, **asked))
+    assert drafted.tokens == alone.tokens
+    assert drafted.logprobs == alone.logprobs
+    ids = (*PROMPT.encode(), *alone.tokens)
+    target = OracleTarget(V, rambles)
+    own = [float(target.logits(ids[:i])[ids[i]]) for i in range(START, len(ids))]
+    assert drafted.logprobs == pytest.approx(own, abs=1e-12)
+
+
+def test_log_probabilities_are_not_computed_unless_asked_for() -> None:
+    assert pipeline(4).generate(PROMPT, max_new_tokens=9).logprobs is None
+
+
+# Seeds ------------------------------------------------------------------------------------------
+
+
+def test_calls_without_a_seed_differ_and_each_names_the_seed_that_repeats_it() -> None:
+    shared = pipeline(4, rambles)
+    asked = {"temperature": 2.0, "max_new_tokens": 40}
+    results = [shared.generate(PROMPT, **asked) for _ in range(4)]
+    assert len({result.seed for result in results}) == 4
+    assert len({result.tokens for result in results}) == 4
+    for result in results:
+        again = shared.generate(PROMPT, seed=result.seed, **asked)
+        assert (again.tokens, again.seed) == (result.tokens, result.seed)
+
+
+def test_a_neighbours_seed_does_not_reach_a_request() -> None:
+    shared = pipeline(4, rambles)
+    asked = {"temperature": 2.0, "max_new_tokens": 40}
+    alone = shared.generate(PROMPT, seed=5, **asked).tokens
+    for neighbour in range(3):
+        runs = [
+            shared.engine.open(shared.request(PROMPT, seed=seed, **asked))
+            for seed in (5, neighbour)
+        ]
+        while runs[0].finish_reason is None:
+            for run in runs:
+                if run.finish_reason is None:
+                    shared.engine.step([run])
+        assert tuple(runs[0].new_ids) == alone
+
+
+def test_the_global_generators_state_has_no_part_in_it() -> None:
+    texts = set()
+    for state in range(3):
+        torch.manual_seed(state)
+        texts.add(pipeline(4, rambles).generate(PROMPT, temperature=1.0, seed=1).tokens)
+    assert len(texts) == 1
+
+
+# Isolation --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.5])
+def test_a_second_request_equals_one_of_a_fresh_pipeline(temperature: float) -> None:
+    asked = {"temperature": temperature, "seed": 2, "max_new_tokens": 50}
+    used = pipeline(4, rambles)
+    used.generate("> something else, and long", max_new_tokens=70)
+    used.generate("x", max_new_tokens=1)
+    second, fresh = used.generate(PROMPT, **asked), pipeline(4, rambles).generate(PROMPT, **asked)
+    assert second.tokens == fresh.tokens
+    assert second.stats.committed_per_round == fresh.stats.committed_per_round
+
+
+def test_a_request_after_an_exception_equals_one_of_a_fresh_pipeline() -> None:
+    def fails(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        if ids.shape[-1] > START + 9:
+            raise RuntimeError("a processor broke")
+        return scores
+
+    def blanks(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        return scores * torch.nan if ids.shape[-1] > START + 9 else scores
+
+    shared, asked = pipeline(4, rambles), {"temperature": 1.0, "seed": 2, "max_new_tokens": 50}
+    expected = pipeline(4, rambles).generate(PROMPT, **asked).tokens
+    for processor, error in ((fails, RuntimeError), (blanks, NonFiniteLogits)):
+        with pytest.raises(error):
+            shared.generate(PROMPT, logits_processor=[processor], **asked)
+        assert shared.generate(PROMPT, **asked).tokens == expected
+
+
+def test_interleaved_streams_equal_separate_ones() -> None:
+    prompts, asked = ["> ", "a", "bcd"], {"temperature": 1.0, "seed": 4, "max_new_tokens": 40}
+    separate = [pipeline(4, rambles).generate(p, **asked).tokens for p in prompts]
+    shared = pipeline(4, rambles)
+    found: list[list[int]] = [[], [], []]
+    streams = [shared.stream(p, **asked) for p in prompts]
+    for chunks in itertools.zip_longest(*streams):
+        for tokens, chunk in zip(found, chunks, strict=True):
+            tokens.extend(chunk.tokens if chunk else ())
+    assert [tuple(tokens) for tokens in found] == separate
+
+
+# Observers --------------------------------------------------------------------------------------
+
+
+def test_an_observer_that_raises_is_disabled_with_a_warning_and_decoding_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    seen: list[RoundStats] = []
+    calls: list[int] = []
+
+    def breaks(stats: RoundStats) -> None:
+        calls.append(stats.round)
+        raise ValueError("observer broke")
+
+    shared = pipeline(4)
+    shared.observers = [breaks, seen.append]
+    with caplog.at_level(logging.WARNING, logger="draftwood"):
+        result = shared.generate(PROMPT, max_new_tokens=40)
+    assert result.text == pipeline(0).generate(PROMPT, max_new_tokens=40).text
+    assert calls == [0]
+    assert shared.observers == [seen.append]
+    assert [stats.round for stats in seen] == list(range(result.stats.rounds))
+    (record,) = caplog.records
+    assert "observer broke" in record.getMessage()
+    assert "disabled" in record.getMessage()
+
+
+def test_observers_hear_of_a_round_after_its_tokens_were_streamed() -> None:
+    shared, heard = pipeline(4), []
+    shared.observers.append(lambda stats: heard.append(stats.round))
+    stream = shared.stream(PROMPT, max_new_tokens=20)
+    for expected, chunk in enumerate(stream, -1):
+        if chunk.stats is not None:
+            assert heard == list(range(expected))
+
+
+# Requests ---------------------------------------------------------------------------------------
+
+
+def test_unknown_and_bad_options_are_refused_by_name() -> None:
+    shared = pipeline(4)
+    with pytest.raises(RequestError, match="unknown generation option 'temprature'"):
+        shared.generate(PROMPT, temprature=1.0)
+    for name, value in [("temperature", -1.0), ("top_p", 0.0), ("seed", -1), ("top_k", 0)]:
+        with pytest.raises(RequestError, match=name):
+            shared.generate(PROMPT, **{name: value})
+    assert shared.generate(PROMPT, max_new_tokens=6).text == "wörld"
+
+
+def test_messages_need_a_chat_template() -> None:
+    shared, messages = pipeline(4), [{"role": "user", "content": "hi"}]
+    with pytest.raises(RequestError, match="chat template"):
+        shared.generate(messages)
+    with pytest.raises(RequestError, match="chat template"):
+        Pipeline(OracleTarget(V, recites)).generate(messages)
+    assert shared.generate(PROMPT, max_new_tokens=6).text == "wörld"
+
+
+def test_a_pipelines_defaults_hold_until_a_request_overrides_them() -> None:
+    shared = pipeline(0)
+    shared.generation = GenerationOptions(max_new_tokens=3)
+    assert shared.generate(PROMPT).text == "wö"
+    assert shared.generate(PROMPT, max_new_tokens=6).text == "wörld"
+    assert shared.generate(PROMPT).text == "wö"
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1e-8, 1e-6, 1e-3, 1.0])
+def test_huge_logits_stay_finite_at_every_temperature(temperature: float) -> None:
+    class Loud(OracleTarget):
+        def logits(self, prefix: tuple[int, ...]) -> torch.Tensor:
+            return super().logits(prefix) * 1e4
+
+    for nodes in (0, 4):
+        shared = pipeline(nodes)
+        shared.engine.target = shared.target = Loud(V, recites)
+        result = shared.generate(PROMPT, temperature=temperature, seed=1, max_new_tokens=30)
+        assert result.tokens == tuple(BYTES[:30])
+
+
+def test_the_result_says_whether_and_why_speculation_ran() -> None:
+    ran = pipeline(4).generate(PROMPT, max_new_tokens=20)
+    assert ran.speculation == {"ran": True, "reason": None}
+    plainly = pipeline(0).generate(PROMPT, max_new_tokens=20)
+    assert plainly.speculation["ran"] is False
+    assert "no drafter" in plainly.speculation["reason"]
+    short = pipeline(4).generate(PROMPT, max_new_tokens=2)
+    assert short.speculation["ran"] is False
+    assert "no round had room" in short.speculation["reason"]
+
+
+def test_the_report_is_plain_data_with_every_promised_field() -> None:
+    import json
+
+    result = pipeline(4).generate(PROMPT, max_new_tokens=30, logprobs=True)
+    report = json.loads(json.dumps(result.as_dict()))
+    assert report["tokens"] == list(BYTES[:30])
+    assert set(report) >= {
+        "text", "tokens", "finish_reason", "rounds", "accepted_length",
+        "accepted_length_without_bonus", "acceptance_by_depth", "budget", "tokens_per_second",
+        "timings", "speculation", "kernels",
+    }  # fmt: skip
+    assert set(report["timings"]) == {
+        "prefill", "draft", "grow", "verify", "judge", "commit", "other",
+    }  # fmt: skip
+    assert report["accepted_length"] == pytest.approx(29 / report["rounds"])
+
+
+def test_a_request_may_be_stepped_by_its_caller() -> None:
+    shared = pipeline(4)
+    request = shared.request(PROMPT, max_new_tokens=20, seed=9)
+    assert isinstance(request, Request)
+    assert request.randomness == Seeded(9)
+    run = shared.engine.open(request)
+    while run.finish_reason is None:
+        shared.engine.step([run])
+    assert tuple(run.new_ids) == tuple(BYTES[:20])

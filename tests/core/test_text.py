@@ -1,0 +1,135 @@
+"""Prompts to ids, and ids to pieces of text that join to the whole."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from draftwood.core.errors import RequestError
+from draftwood.core.text import TextStream, encode
+
+
+class Bytes:
+    """A token a byte."""
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
+        return bytes(ids).decode(errors="replace")
+
+
+class Words:
+    """A token a word; a word is spaced from the one before it, and the first one is not."""
+
+    WORDS = ("a", "quick", "fox", ".", "jumps", "<end>")
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
+        words = [self.WORDS[i] for i in ids]
+        if skip_special_tokens:
+            words = [word for word in words if word != "<end>"]
+        return " ".join(words).replace(" .", ".")
+
+
+class Chat(Bytes):
+    """Has a template, and would add a start token to text that did not come from it."""
+
+    chat_template = "x"
+
+    def __call__(self, text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
+        return {"input_ids": [*([1] if add_special_tokens else []), *text.encode()]}
+
+    def apply_chat_template(self, messages: Any, **options: Any) -> str:
+        assert options == {"add_generation_prompt": True, "tokenize": False}
+        return "".join(f"[{m['role']}]{m['content']}" for m in messages) + "[assistant]"
+
+
+def pieces(tokenizer: Any, groups: Sequence[Sequence[int]]) -> list[str]:
+    stream = TextStream(tokenizer)
+    return [*(stream.push(group) for group in groups), stream.finish()]
+
+
+def cut(ids: Sequence[int], places: Sequence[int]) -> list[Sequence[int]]:
+    edges = [0, *sorted({place % (len(ids) + 1) for place in places}), len(ids)]
+    return [ids[a:b] for a, b in itertools.pairwise(edges)]
+
+
+PLACES = st.lists(st.integers(0, 400), max_size=12)
+
+
+@given(st.text(max_size=60), PLACES)
+def test_pieces_join_to_the_text_and_hold_whole_characters(text: str, places: list[int]) -> None:
+    found = pieces(Bytes(), cut(text.encode(), places))
+    assert "".join(found) == text
+    if "\ufffd" not in text:
+        assert not any("\ufffd" in piece for piece in found)
+
+
+@given(st.binary(max_size=60), PLACES)
+def test_text_that_ends_inside_a_character_is_given_out_at_the_end(
+    ids: bytes, places: list[int]
+) -> None:
+    whole = ids.decode(errors="replace")
+    assert "".join(pieces(Bytes(), cut(ids + b"|", places))) == (ids + b"|").decode(
+        errors="replace"
+    )
+    if not whole.endswith("\ufffd"):
+        assert "".join(pieces(Bytes(), cut(ids, places))) == whole
+
+
+def test_an_unfinished_character_waits_for_the_end() -> None:
+    assert pieces(Bytes(), [b"ab\xe6", b"\xbc"]) == ["", "", "ab\ufffd"]
+    assert pieces(Bytes(), [b"ab\xe6", b"\xbc", b"\xa2c"]) == ["", "", "ab漢c", ""]
+
+
+@given(st.lists(st.integers(0, 5), max_size=30), PLACES)
+def test_words_are_spaced_by_what_stands_before_them(ids: list[int], places: list[int]) -> None:
+    whole = Words().decode(ids, skip_special_tokens=True)
+    assert "".join(pieces(Words(), cut(ids, places))) == whole
+
+
+def test_each_push_decodes_a_short_window() -> None:
+    """Else streaming would cost the square of the text."""
+    lengths = []
+
+    class Watched(Bytes):
+        def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
+            lengths.append(len(ids))
+            return super().decode(ids)
+
+    stream = TextStream(Watched())
+    for _ in range(300):
+        stream.push(b"abc")
+    assert max(lengths) <= 6
+
+
+def test_ids_and_text_become_ids() -> None:
+    assert encode([3, 1, 2], None) == (3, 1, 2)
+    assert encode((), None) == ()
+    assert encode("ab", Chat()) == (1, 97, 98)
+
+
+def test_messages_go_through_the_template_once() -> None:
+    ids = encode([{"role": "user", "content": "hi"}], Chat())
+    assert bytes(ids).decode() == "[user]hi[assistant]"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        ("text", "needs a tokenizer"),
+        ([{"role": "user", "content": "hi"}], "chat template"),
+        (["a", "b"], "list of str"),
+        ([1, {"role": "user"}], "list of"),
+    ],
+)
+def test_prompts_that_cannot_be_read_are_refused(prompt: Any, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        encode(prompt, None)
+
+
+def test_messages_without_a_template_are_refused() -> None:
+    tokenizer = Chat()
+    tokenizer.chat_template = ""
+    with pytest.raises(RequestError, match="chat template"):
+        encode([{"role": "user", "content": "hi"}], tokenizer)

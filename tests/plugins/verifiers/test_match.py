@@ -1,0 +1,127 @@
+"""`match`: each token is drawn from p with its own position's uniform, whatever the tree."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from draftwood.core.errors import NonFiniteLogits
+from draftwood.core.node_laws import TargetLaws
+from draftwood.core.options import Sampling
+from draftwood.core.plugin import Draws
+from draftwood.core.randomness import Randomness, Seeded
+from draftwood.core.values import TokenTree
+from draftwood.plugins.verifiers.match import Match
+from draftwood.testing import Enumerating, outcomes
+
+V = 4
+TREE = TokenTree.of([0, 1, 2, 3, 1, 2], [-1, 0, 0, 1, 1, 4], [0, 1, 1, 2, 2, 3], [0.0] * 6)
+"""0 - 1 - 3
+     |   1 - 2
+     2"""
+HISTORY = [3, 3, 0]
+
+
+def laws_of(logits: torch.Tensor, tree: TokenTree = TREE, temperature: float = 1.0) -> TargetLaws:
+    return TargetLaws(logits, tree, HISTORY, Sampling(temperature), (), 0)
+
+
+def peaked(tokens: list[int]) -> torch.Tensor:
+    """Logits that are certain of one token after each node."""
+    logits = torch.full((len(tokens), V), -50.0, dtype=torch.float64)
+    logits[range(len(tokens)), tokens] = 0.0
+    return logits
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize(
+    ("said", "accepted", "bonus"),
+    [
+        ([3, 0, 0, 0, 0, 0], (0,), 3),  # no child carries it
+        ([2, 0, 1, 0, 0, 0], (0, 2), 1),  # the later sibling
+        ([1, 1, 0, 0, 2, 3], (0, 1, 4, 5), 3),  # to a leaf, past an uncle
+        ([1, 0, 0, 0, 0, 0], (0, 1), 0),
+    ],
+)
+def test_the_path_follows_what_the_target_says(
+    temperature: float, said: list[int], accepted: tuple[int, ...], bonus: int
+) -> None:
+    verdict = Match().judge(laws_of(peaked(said), temperature=temperature), TREE, Seeded(0))
+    assert (verdict.accepted, verdict.bonus) == (accepted, bonus)
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**6))
+def test_the_committed_tokens_are_those_that_the_uniforms_of_their_positions_draw(
+    seed: int, weights: int
+) -> None:
+    generator = torch.Generator().manual_seed(weights)
+    logits = torch.randn(6, V, generator=generator, dtype=torch.float64)
+    laws, rng = laws_of(logits), Seeded(seed)
+    verdict = Match().judge(laws, TREE, rng)
+    drafts = [TREE.token_list[node] for node in verdict.accepted[1:]]
+    for node, token in zip(verdict.accepted, [*drafts, verdict.bonus], strict=True):
+        position = len(HISTORY) + TREE.depth_list[node]
+        assert token == rng.categorical(logits[node].softmax(-1), position)
+
+
+def test_the_law_of_a_committed_token_is_the_targets() -> None:
+    """By enumeration: what follows the anchor is p at the root, whatever the tree offers."""
+    logits = torch.randn(6, V, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    found = torch.zeros(V, dtype=torch.float64)
+
+    def judge(rng: Enumerating) -> int:
+        verdict = Match().judge(laws_of(logits), TREE, rng)
+        return TREE.token_list[verdict.accepted[1]] if len(verdict.accepted) > 1 else verdict.bonus
+
+    for probability, token, _ in outcomes(judge):
+        found[token] += probability
+    assert torch.allclose(found, logits[0].softmax(-1), atol=1e-12)
+
+
+def test_only_the_nodes_of_the_path_are_asked_for_their_law() -> None:
+    asked = []
+
+    class Watched(TargetLaws):
+        def law(self, node: int) -> torch.Tensor:
+            asked.append(node)
+            return super().law(node)
+
+    laws = Watched(peaked([2, 0, 1, 0, 0, 0]), TREE, HISTORY, Sampling(1.0), (), 0)
+    verdict = Match().judge(laws, TREE, Seeded(0))
+    assert tuple(asked) == verdict.accepted == (0, 2)
+
+
+def test_greedy_decoding_draws_nothing() -> None:
+    class Forbidden(Randomness):
+        def stream(self, name: str) -> Randomness:
+            return self
+
+        def categorical(self, law: torch.Tensor, position: int, draw: int = 0) -> int:
+            raise AssertionError("a draw at temperature 0")
+
+        def accept(self, probability: float, position: int, draw: int = 0) -> bool:
+            raise AssertionError("a draw at temperature 0")
+
+    laws = laws_of(peaked([1, 1, 0, 0, 2, 3]), temperature=0.0)
+    assert Match().judge(laws, TREE, Forbidden()).accepted == (0, 1, 4, 5)
+
+
+def test_a_repeated_sibling_is_no_second_chance() -> None:
+    tree = TokenTree.of(
+        [0, 1, 1], [-1, 0, 0], [0, 1, 1], [0.0] * 3, Draws.IID, torch.full((2, V), 0.25)
+    )
+    verdict = Match().judge(laws_of(peaked([1, 2, 2]), tree), tree, Seeded(0))
+    assert (verdict.accepted, verdict.bonus) == ((0, 1), 2)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("bad", [torch.nan, -torch.inf, torch.inf])
+def test_a_row_that_no_token_can_be_drawn_from_is_named_if_it_is_reached(
+    temperature: float, bad: float
+) -> None:
+    logits = peaked([1, 1, 0, 0, 2, 3])
+    logits[2] = bad  # off the path
+    assert Match().judge(laws_of(logits, temperature=temperature), TREE, Seeded(0)).bonus == 3
+    logits[4] = bad
+    with pytest.raises(NonFiniteLogits, match=r"node 4 \(position 5\)"):
+        Match().judge(laws_of(logits, temperature=temperature), TREE, Seeded(0))
