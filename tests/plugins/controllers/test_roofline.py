@@ -15,6 +15,7 @@ from draftwood.plugins.controllers.options import FixedOptions, RooflineOptions
 from draftwood.plugins.controllers.roofline import Roofline
 from draftwood.plugins.controllers.roofline.acceptance import Acceptance
 from draftwood.plugins.controllers.roofline.controller import FIRST_CAP, LEAST_CAP, Text
+from draftwood.plugins.controllers.roofline.switch import Switch
 
 from .machine import Costs, Price, Simulation, speed, tree_of, two_roofs
 
@@ -299,6 +300,45 @@ def test_acceptance_learns_the_share_of_the_promise_that_is_kept() -> None:
         # A tenth of it is the prior's.
         assert first == pytest.approx(share, abs=0.1)
         assert second == pytest.approx(share, abs=0.2)
+
+
+def test_acceptance_forgets_within_a_hundred_rounds() -> None:
+    run = Simulation(Fixed(FixedOptions(nodes=8)), None, acceptance=1.0)
+    acceptance = Acceptance()
+    for share in (1.0, 0.0):
+        run.acceptance = share
+        for stats in run.run(100):
+            acceptance = acceptance.learn(stats.tree, stats.verdict)
+    # Counted evenly it would be about a half; what is left of it is the prior's.
+    assert math.exp(acceptance.factors(1)[0]) < 0.3
+
+
+def test_a_trial_trusts_the_drafter_as_a_new_request_does() -> None:
+    run = simulation(draft=0.0)
+    run.run(30)
+    tree, ctx, machine = tree_of(40), run.ctx(), run.state.machine
+    distrust = Acceptance((0.0,), (30.0,))
+
+    def chosen(switch: Switch) -> int:
+        return run.controller.choose(tree, ctx, ControllerState(machine, Text(distrust, switch)))
+
+    fresh = run.controller.choose(tree, ctx, ControllerState(machine, Text()))
+    assert chosen(Switch(on=False)) == fresh
+    # Negative control: speculation that is on believes what it has learnt.
+    assert chosen(Switch()) < fresh
+
+
+def test_a_trial_verifies_a_node_even_where_none_seems_to_pay() -> None:
+    def dear(tokens: int, context: int) -> float:
+        return 0.001 if tokens == 1 else 0.1 * tokens
+
+    run = simulation(dear)
+    tree, ctx, machine = tree_of(40), run.ctx(), run.machine
+    budgets = [
+        run.controller.choose(tree, ctx, ControllerState(machine, Text(switch=Switch(on=on))))
+        for on in (False, True)
+    ]
+    assert budgets == [1, 0]
 
 
 def test_corrected_scores_never_increase_along_a_path() -> None:
