@@ -3,8 +3,10 @@
 from draftwood.testing.enumeration import Enumerating, outcomes
 from draftwood.testing.exact import assert_lossless, exact_law, target_law, total_variation
 from draftwood.testing.oracle import OracleDrafter, OracleTarget, ScriptedClock, ScriptedCosts
+from draftwood.testing.proposals import Autoregressive
 
 __all__ = [
+    "Autoregressive",
     "Enumerating",
     "OracleDrafter",
     "OracleTarget",

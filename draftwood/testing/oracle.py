@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
-from attrs import field, frozen
+from attrs import define, field
 from torch import Tensor
 
 from draftwood.core.interfaces import Drafter, DraftSession, DraftWork, Target, TargetSession
@@ -135,7 +135,7 @@ class ScriptedClock:
         return self._now
 
 
-@frozen
+@define
 class ScriptedCosts:
     """A CostProbe with made-up prices: base + per_token * s + per_pair * s * c seconds."""
 

@@ -1,0 +1,27 @@
+"""Proposals: the drafter's law over the next few tokens, one class per form of law.
+
+A proposal answers "given this path of draft tokens, what comes next?". The forms differ in what
+the answer depends on: nothing but the depth (*factorized*, DFlash), the parent token (*Markov*,
+DFlash 2), the K branch weights carried along the path (*mixture*, DBlast), or everything
+(*autoregressive*: a pass per level). Tree policies use this interface only, so every policy grows
+trees over every form.
+"""
+
+from draftwood.core.proposals.base import Children, Frontier, Proposal, Table
+from draftwood.core.proposals.factorized import Factorized
+from draftwood.core.proposals.markov import Markov
+from draftwood.core.proposals.mixture import Mixture
+from draftwood.core.proposals.points import Points
+from draftwood.core.proposals.vocabulary import Vocabulary
+
+__all__ = [
+    "Children",
+    "Factorized",
+    "Frontier",
+    "Markov",
+    "Mixture",
+    "Points",
+    "Proposal",
+    "Table",
+    "Vocabulary",
+]

@@ -1,0 +1,91 @@
+"""The interface of a proposal, and what it hands to tree policies."""
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from draftwood.core.options import Sampling
+
+
+@frozen(eq=False)
+class Frontier:
+    """F nodes of equal depth from which a proposal can go on.
+
+    depth: of the nodes, 0 for the root. size: F. state: what the proposal needs to know of each
+    node's path, of its own making; nobody else looks inside.
+    """
+
+    depth: int
+    size: int
+    state: Any = None
+
+
+@frozen(eq=False)
+class Children:
+    """tokens: (F, k) int64 target ids; log_q: (F, k) conditional log-probabilities, best first,
+    equal ones by token id. k may be smaller than asked where the law has fewer tokens; tokens of
+    probability zero are -inf and never become nodes."""
+
+    tokens: Tensor
+    log_q: Tensor
+
+
+@frozen(eq=False)
+class Table:
+    """A whole proposal on the host, for laws with few distinct conditionals: what a heap needs.
+
+    Row 0 is the root's. Row r lists tokens[r] with log_q[r], best first (ties by token id), and
+    next_row[r][j], the row of the law after tokens[r][j], or -1 where the proposal ends.
+    """
+
+    tokens: list[list[int]]
+    log_q: list[list[float]]
+    next_row: list[list[int]]
+
+
+class Proposal(ABC):
+    """Conditional next-token laws along tree paths, from one or more drafter passes.
+
+    max_depth: deepest node it can give. pass_per_level: whether `advance` runs the drafter.
+    sampling: the temperature and filters that its laws have. device: where its laws lie.
+    """
+
+    max_depth: int
+    pass_per_level: ClassVar[bool] = False
+    sampling: Sampling
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cpu")
+
+    @abstractmethod
+    def root(self) -> Frontier:
+        """The frontier of the anchor alone."""
+
+    @abstractmethod
+    def expand(self, at: Frontier, k: int) -> Children:
+        """The k most likely next tokens of each node in `at`."""
+
+    @abstractmethod
+    def advance(self, at: Frontier, rows: Tensor, tokens: Tensor) -> Frontier:
+        """The frontier of kept children: child i is `tokens[i]` under node `rows[i]` of `at`.
+
+        rows, tokens: (F',) int64. Call only for nodes that are kept: it may cost a pass.
+        """
+
+    @abstractmethod
+    def law(self, at: Frontier) -> Tensor:
+        """(F, V) next-token laws over the target's vocabulary: exactly what draws must use."""
+
+    def tempered(self, temperature: float) -> "Proposal":
+        """The same proposal with its laws at another temperature, filters unchanged: for scoring
+        deterministic trees. A proposal without a temperature returns itself."""
+        return self
+
+    def table(self, k: int) -> Table | None:
+        """Everything a heap needs with the k best tokens of each conditional, in one copy to the
+        host, or None if the law has too many distinct conditionals."""
+        return None

@@ -1,0 +1,79 @@
+"""Markov proposals: each position given the token before it."""
+
+import torch
+from attrs import evolve, field, frozen
+from torch import Tensor
+
+from draftwood.core.laws import best, sampling_law
+from draftwood.core.options import Sampling
+from draftwood.core.proposals.base import Children, Frontier, Proposal, Table
+
+
+@frozen(eq=False)
+class Markov(Proposal):
+    """The law depends on the parent token, over a few candidates a position (DFlash 2).
+
+    candidates: (D, C) int64 target ids of each position. first: (C,) scores at depth 1 given the
+    anchor; pair: (D-1, C, C) scores at depth d + 2, [d, i, j] of candidate j after candidate i of
+    the position before. q = softmax(score / T), filters applied, on the candidates. A parent
+    outside the candidates has no law: paths are made of candidates.
+    """
+
+    candidates: Tensor
+    first: Tensor
+    pair: Tensor
+    sampling: Sampling
+    vocab_size: int
+    _cache: dict[str, Tensor] = field(factory=dict, init=False, repr=False)
+
+    @property
+    def max_depth(self) -> int:  # type: ignore[override]
+        return self.candidates.shape[0]
+
+    @property
+    def device(self) -> torch.device:
+        return self.candidates.device
+
+    def tempered(self, temperature: float) -> "Markov":
+        sampling = evolve(self.sampling, temperature=temperature)
+        return Markov(self.candidates, self.first, self.pair, sampling, self.vocab_size)
+
+    def _law(self, depth: int) -> Tensor:
+        """(1 or C, C): laws over the candidates of depth + 1, a row per candidate of depth."""
+        name = str(depth)
+        if name not in self._cache:
+            scores = self.first[None] if depth == 0 else self.pair[depth - 1]
+            self._cache[name] = sampling_law(scores, self.sampling)
+        return self._cache[name]
+
+    def root(self) -> Frontier:
+        return Frontier(0, 1, torch.zeros(1, dtype=torch.long, device=self.candidates.device))
+
+    def expand(self, at: Frontier, k: int) -> Children:
+        tokens, law = best(self._law(at.depth)[at.state], k, self.candidates[at.depth])
+        return Children(tokens, law.double().log())
+
+    def advance(self, at: Frontier, rows: Tensor, tokens: Tensor) -> Frontier:
+        hits = self.candidates[at.depth][None] == tokens.to(self.candidates.device)[:, None]
+        return Frontier(at.depth + 1, rows.shape[0], hits.long().argmax(1))
+
+    def law(self, at: Frontier) -> Tensor:
+        law = self._law(at.depth)[at.state]
+        full = law.new_zeros((at.size, self.vocab_size))
+        return full.index_copy(-1, self.candidates[at.depth], law)
+
+    def table(self, k: int) -> Table:
+        table = Table([], [], [])
+        width = self.candidates.shape[1]
+        positions = self.candidates.tolist()
+        for depth in range(self.max_depth):
+            tokens, law = best(self._law(depth), k, self.candidates[depth])
+            # Rows of depth d + 1 start after the root's row and C rows for each depth between.
+            start = 1 + width * depth
+            index = {token: i for i, token in enumerate(positions[depth])}
+            last = depth + 1 == self.max_depth
+            for row, log_q in zip(tokens.tolist(), law.double().log().tolist(), strict=True):
+                table.tokens.append(row)
+                table.log_q.append(log_q)
+                table.next_row.append([-1 if last else start + index[t] for t in row])
+        return table

@@ -1,0 +1,136 @@
+"""A mixture's laws are the conditionals of its joint law, by brute force."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from draftwood.core.options import Sampling
+from draftwood.core.proposals import Factorized, Frontier, Mixture, Vocabulary
+
+V, D = 4, 3
+PLAIN = Sampling(1.0)
+SAMPLINGS = [PLAIN, Sampling(0.5), Sampling(1.5, top_k=2), Sampling(1.0, top_p=0.7), Sampling(0.0)]
+
+
+def mixture(seed: int, branches: int, sampling: Sampling = PLAIN, z_t: float = 1.0) -> Mixture:
+    generator = torch.Generator().manual_seed(seed)
+    prior = torch.randn(branches, generator=generator, dtype=torch.float64)
+    logits = 2 * torch.randn(branches, D, V, generator=generator, dtype=torch.float64)
+    return Mixture(prior, logits, sampling, Vocabulary(V), z_t)
+
+
+def walk(proposal: Mixture | Factorized, path: tuple[int, ...]) -> tuple[float, Frontier]:
+    """The path's score and the frontier after it."""
+    at, rho = proposal.root(), 1.0
+    for token in path:
+        rho *= float(proposal.law(at)[0, token])
+        at = proposal.advance(at, torch.tensor([0]), torch.tensor([token]))
+    return rho, at
+
+
+def joint(proposal: Mixture, path: tuple[int, ...]) -> float:
+    """sum_z q(z) prod_i q_i(x_i | z), from each branch by itself."""
+    prior = (proposal.prior / proposal.prior_temperature).softmax(0)
+    total = 0.0
+    for weight, logits in zip(prior.tolist(), proposal.logits, strict=True):
+        branch = Factorized(logits, proposal.sampling, proposal.vocabulary)
+        total += weight * walk(branch, path)[0]
+    return total
+
+
+@given(st.integers(0, 99), st.integers(1, 4), st.sampled_from(SAMPLINGS), st.floats(0.3, 3.0))
+def test_a_paths_score_is_its_joint_probability(
+    seed: int, branches: int, sampling: Sampling, z_t: float
+) -> None:
+    proposal = mixture(seed, branches, sampling, z_t)
+    paths = list(itertools.product(range(V), repeat=2))
+    expected = [joint(proposal, path) for path in paths]
+    assert sum(expected) == pytest.approx(1.0)
+    for path, mass in zip(paths, expected, strict=True):
+        if mass > 0:
+            assert walk(proposal, path)[0] == pytest.approx(mass, abs=1e-12)
+
+
+def test_the_product_of_marginals_is_another_law() -> None:
+    """What a mixture must not be scored by: the negative control of the test above."""
+    proposal = mixture(1, 3)
+    marginals = torch.einsum("k,kdv->dv", proposal.prior.softmax(0), proposal.logits.softmax(-1))
+    wrong = [float(marginals[0, a] * marginals[1, b]) for a in range(V) for b in range(V)]
+    right = [walk(proposal, (a, b))[0] for a in range(V) for b in range(V)]
+    assert max(abs(x - y) for x, y in zip(wrong, right, strict=True)) > 0.01
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_one_branch_is_factorized(sampling: Sampling) -> None:
+    one = mixture(2, 1, sampling)
+    same = Factorized(one.logits[0], sampling, one.vocabulary)
+    ours, theirs = one.root(), same.root()
+    for _ in range(D):
+        assert torch.equal(one.law(ours), same.law(theirs))
+        here, there = one.expand(ours, 3), same.expand(theirs, 3)
+        possible = here.log_q > -math.inf
+        assert torch.equal(here.log_q, there.log_q)
+        assert torch.equal(here.tokens[possible], there.tokens[possible])
+        if one.max_depth > ours.depth + 1:
+            ours = one.advance(ours, torch.tensor([0]), here.tokens[0, :1])
+            theirs = same.advance(theirs, torch.tensor([0]), here.tokens[0, :1])
+
+
+def test_repeated_branches_are_one_branch_of_their_joint_weight() -> None:
+    one = mixture(3, 2)
+    twice = Mixture(
+        torch.cat([one.prior, one.prior[:1]]) - torch.tensor([math.log(2), 0, math.log(2)]),
+        torch.cat([one.logits, one.logits[:1]]),
+        PLAIN,
+        one.vocabulary,
+    )
+    for path in ((), (1,), (2, 0)):
+        assert torch.allclose(one.law(walk(one, path)[1]), twice.law(walk(twice, path)[1]))
+
+
+def test_a_branch_of_weight_zero_is_no_branch() -> None:
+    two = mixture(4, 2)
+    three = Mixture(
+        torch.cat([two.prior, torch.tensor([-math.inf])]),
+        torch.cat([two.logits, torch.full((1, D, V), 3.0)]),
+        PLAIN,
+        two.vocabulary,
+    )
+    for path in ((), (1,), (2, 0)):
+        assert torch.allclose(two.law(walk(two, path)[1]), three.law(walk(three, path)[1]))
+
+
+def test_only_the_best_branch_is_left_at_prior_temperature_zero() -> None:
+    proposal = mixture(5, 3, z_t=0.0)
+    alone = Factorized(proposal.logits[proposal.prior.argmax()], PLAIN, proposal.vocabulary)
+    assert torch.allclose(proposal.law(proposal.root()), alone.law(alone.root()))
+
+
+def test_the_best_token_may_be_the_best_of_no_branch() -> None:
+    laws = torch.tensor([[[0.4, 0.0, 0.3, 0.3]], [[0.0, 0.4, 0.3, 0.3]]])
+    proposal = Mixture(torch.zeros(2), laws.log(), PLAIN, Vocabulary(V))
+    assert proposal.expand(proposal.root(), 2).tokens.tolist() == [[2, 3]]
+
+
+def test_a_long_unlikely_path_keeps_finite_weights() -> None:
+    logits = torch.zeros(2, 60, V)
+    logits[:, :, 0] = -40.0
+    logits[1, :, 0] -= 1.0
+    proposal = Mixture(torch.zeros(2), logits, PLAIN, Vocabulary(V))
+    _, at = walk(proposal, (0,) * 59)
+    assert float(at.state.sum()) == pytest.approx(1.0)
+    assert float(proposal.law(at).sum()) == pytest.approx(1.0)
+
+
+def test_a_reduced_vocabulary_speaks_the_targets_ids() -> None:
+    small = mixture(6, 2)
+    ids = torch.tensor([5, 0, 7, 2])
+    mapped = Mixture(small.prior, small.logits, PLAIN, Vocabulary(8, ids))
+    law = mapped.law(walk(mapped, (5, 2))[1])
+    assert torch.allclose(law[0, ids], small.law(walk(small, (0, 3))[1])[0])
+    assert float(law.sum()) == pytest.approx(1.0)
+    assert law.dtype == small.logits.dtype
