@@ -1,0 +1,243 @@
+"""`model.generate(..., custom_generate=pipeline.custom_generate())` gives what `generate` gives."""
+
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    LogitsProcessorList,
+    MistralConfig,
+    StoppingCriteria,
+    StoppingCriteriaList,
+)
+from transformers.generation import GenerateDecoderOnlyOutput
+from transformers.generation.streamers import BaseStreamer
+
+from draftwood.core.errors import RequestError
+from draftwood.core.generation import Pipeline
+from draftwood.core.options import Sampling
+from draftwood.core.proposals import Points, Proposal
+from draftwood.core.values import RoundStats
+from draftwood.plugins.controllers.fixed import Fixed
+from draftwood.plugins.controllers.options import FixedOptions
+from draftwood.plugins.trees.chain import Chain
+from draftwood.plugins.trees.options import ChainOptions
+from draftwood.testing import OracleDrafter
+
+V, DEPTH = 53, 5
+PROMPT = [7, 31, 2, 44, 19]
+
+
+def build(seed: int = 0) -> Any:
+    torch.manual_seed(seed)
+    config = MistralConfig(
+        vocab_size=V,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        sliding_window=16,
+        max_position_embeddings=200,
+        initializer_range=0.4,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=None,
+    )
+    return AutoModelForCausalLM.from_config(config).double().eval()
+
+
+@cache
+def model() -> Any:
+    return build()
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def generate(
+    prompt: list[int] = PROMPT, on: Any = None, count: int | None = 60, **options: Any
+) -> Any:
+    ids = torch.tensor([prompt])
+    options = {"pad_token_id": 0, "attention_mask": torch.ones_like(ids), **options}
+    if count is not None:
+        options["max_new_tokens"] = count
+    return (on or model()).generate(ids, **options)
+
+
+def drafting(text: list[int]) -> Pipeline:
+    """Drafts of `text`, every fourth token wrong; other texts get drafts that are all wrong."""
+
+    def propose(prefix: tuple[int, ...], sampling: Sampling) -> Proposal:
+        ahead = (text[len(prefix) :] + [0] * DEPTH)[:DEPTH]
+        path = [(t + ((len(prefix) + i) % 4 == 0)) % V for i, t in enumerate(ahead)]
+        return Points((tuple(path),), sampling, V)
+
+    return Pipeline(
+        model(), OracleDrafter(propose), Chain(ChainOptions()), Fixed(FixedOptions(nodes=DEPTH))
+    )
+
+
+def watched(pipeline: Pipeline) -> list[RoundStats]:
+    """Fills with the rounds of what is decoded."""
+    rounds: list[RoundStats] = []
+    pipeline.observers.append(rounds.append)
+    return rounds
+
+
+def assert_speculated(rounds: list[RoundStats]) -> None:
+    assert sum(stats.accepted for stats in rounds) > 0
+    assert any(stats.offered > stats.accepted for stats in rounds)
+
+
+class Kept(BaseStreamer):
+    def __init__(self) -> None:
+        self.values: list[int] = []
+        self.ended = 0
+
+    def put(self, value: torch.Tensor) -> None:
+        assert not self.ended
+        self.values.extend(value.flatten().tolist())
+
+    def end(self) -> None:
+        self.ended += 1
+
+
+class After(StoppingCriteria):
+    """Stops once a token has been given `times` times in all."""
+
+    def __init__(self, token: int, times: int) -> None:
+        self.token, self.times = token, times
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
+        return (input_ids == self.token).sum(1) >= self.times
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "repetition_penalty": {"repetition_penalty": 1.4},
+    "no_repeat_ngram_size": {"no_repeat_ngram_size": 2},
+    "sequence_bias": {"sequence_bias": [[[3], 2.0], [[7, 5], 4.0]]},
+    "max_length": {"max_length": 23, "count": None},
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_greedy_text_is_generates_and_the_streamer_gets_all_of_it(name: str) -> None:
+    expected = generate(**SETTINGS[name])
+    pipeline, streamer = drafting(expected[0].tolist()), Kept()
+    rounds = watched(pipeline)
+    found = generate(custom_generate=pipeline.custom_generate(streamer), **SETTINGS[name])
+    assert torch.equal(found, expected)
+    assert found.dtype == expected.dtype
+    assert streamer.values == expected[0].tolist()
+    assert streamer.ended == 1
+    assert_speculated(rounds)
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, 3, 9, 20])
+def test_end_of_text_and_min_new_tokens_are_generates(at: int) -> None:
+    text = generate()[0].tolist()
+    eos = text[len(PROMPT) + at]
+    for options in ({"eos_token_id": eos}, {"eos_token_id": [eos, 52], "min_new_tokens": 30}):
+        expected = generate(**options)
+        pipeline = drafting(expected[0].tolist())
+        assert torch.equal(
+            generate(custom_generate=pipeline.custom_generate(), **options), expected
+        )
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_stopping_criteria_hold_inside_an_accepted_run(times: int) -> None:
+    text = generate()[0].tolist()
+    token = max(set(text), key=text.count)
+    criteria = StoppingCriteriaList([After(token, times)])
+    expected = generate(stopping_criteria=criteria)
+    pipeline = drafting(text)
+    found = generate(stopping_criteria=criteria, custom_generate=pipeline.custom_generate())
+    assert torch.equal(found, expected)
+
+
+def test_processors_of_the_caller_are_applied_at_every_node() -> None:
+    def forbids(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """Never the token after the last one: depends on each node's own path."""
+        scores = scores.clone()
+        scores[:, (ids[:, -1] + 1) % V] = -torch.inf
+        scores[:, ids[:, -2]] += 3.0
+        return scores
+
+    processors = LogitsProcessorList([forbids])
+    expected = generate(logits_processor=processors)
+    assert not torch.equal(expected, generate())
+    pipeline = drafting(expected[0].tolist())
+    rounds = watched(pipeline)
+    found = generate(logits_processor=processors, custom_generate=pipeline.custom_generate())
+    assert torch.equal(found, expected)
+    assert_speculated(rounds)
+
+
+def test_sampling_is_reproduced_by_a_seed_and_by_torchs_generator() -> None:
+    asked = {"do_sample": True, "temperature": 0.8, "top_k": 20, "top_p": 0.9}
+    alone = Pipeline(model())
+    first = generate(custom_generate=alone.custom_generate(seed=4), **asked)
+    drafted = drafting(first[0].tolist())
+    rounds = watched(drafted)
+    assert torch.equal(generate(custom_generate=drafted.custom_generate(seed=4), **asked), first)
+    assert_speculated(rounds)
+    # The prepared processors hold temperature and filters, so the law is a pipeline's own.
+    own = alone.generate(PROMPT, seed=4, temperature=0.8, top_k=20, top_p=0.9, max_new_tokens=60)
+    assert tuple(first[0, len(PROMPT) :].tolist()) == own.tokens
+    texts = []
+    for state in (1, 1, 2):
+        torch.manual_seed(state)
+        texts.append(generate(custom_generate=alone.custom_generate(), **asked)[0].tolist())
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_a_model_output_is_returned_where_it_is_asked_for() -> None:
+    expected = generate(return_dict_in_generate=True)
+    pipeline = drafting(expected.sequences[0].tolist())
+    found = generate(return_dict_in_generate=True, custom_generate=pipeline.custom_generate())
+    assert isinstance(found, GenerateDecoderOnlyOutput)
+    assert torch.equal(found.sequences, expected.sequences)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # the cache keyword's name, by release
+def test_what_cannot_be_honoured_is_refused_and_the_pipeline_lives() -> None:
+    expected = generate(count=12)
+    pipeline = drafting(expected[0].tolist())
+    custom = pipeline.custom_generate()
+    batch, padded = torch.tensor([PROMPT, PROMPT]), torch.tensor([[0, 1, 1, 1, 1]])
+    with pytest.raises(RequestError, match="batch of 2"):
+        model().generate(
+            batch, attention_mask=torch.ones_like(batch), pad_token_id=0, custom_generate=custom
+        )
+    with pytest.raises(RequestError, match="padded"):
+        generate(custom_generate=custom, attention_mask=padded)
+    with pytest.raises(RequestError, match="another model"):
+        generate(on=build(1), custom_generate=custom)
+    # Beams make the caller repeat the prompt, so either is a true reason.
+    with pytest.raises(RequestError, match=r"num_beams|batch of 3"):
+        generate(custom_generate=custom, num_beams=3)
+    for name in ("output_scores", "output_logits"):
+        with pytest.raises(RequestError, match=name):
+            generate(custom_generate=custom, return_dict_in_generate=True, **{name: True})
+    warm = model()(torch.tensor([PROMPT[:3]]), use_cache=True).past_key_values
+    with pytest.raises(RequestError, match="warm cache"):
+        generate(custom_generate=custom, past_key_values=warm)
+    assert torch.equal(generate(custom_generate=custom, count=12), expected)
+
+
+def test_the_models_own_generate_is_left_as_it_was() -> None:
+    before = generate()
+    pipeline = drafting(before[0].tolist())
+    generate(custom_generate=pipeline.custom_generate())
+    assert torch.equal(generate(), before)

@@ -1,0 +1,1 @@
+"""Speculative text equals plain text: every tree, controller, architecture and attention."""

@@ -1,0 +1,90 @@
+"""In float64, greedy text is plain decoding's and `generate`'s, through and past the windows."""
+
+import pytest
+
+from draftwood.core.manager import installed
+from draftwood.core.plugin import Draws, Kind
+
+from .models import ARCHITECTURES, ATTENTIONS, WINDOW, WINDOWED, generated
+from .parts import (
+    CONTROLLERS,
+    NEW,
+    TREES,
+    VERIFIERS,
+    Case,
+    assert_same_text,
+    plain,
+    speculative,
+)
+
+CASES = [
+    *(Case(name, attention) for name in ARCHITECTURES for attention in ATTENTIONS),
+    *(
+        Case(name, attention, length)
+        for name in WINDOWED
+        for attention in ATTENTIONS
+        for length in (10, WINDOW, 40)
+    ),
+]
+IDS = [f"{case.architecture}-{case.attention}-{case.length}" for case in CASES]
+
+
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_plain_text_is_generates_and_does_not_repeat_itself(case: Case) -> None:
+    text = plain(case)
+    assert len(text) == NEW >= 200
+    assert list(text) == generated(
+        case.architecture, case.attention, case.prompt, max_new_tokens=NEW
+    )
+    # A text that only repeats one token would be the same under many a wrong mask.
+    assert len(set(text[NEW // 2 :])) >= 10
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize("verifier", VERIFIERS)
+@pytest.mark.parametrize("controller", CONTROLLERS)
+@pytest.mark.parametrize("tree", TREES)
+def test_every_combination_of_parts_keeps_the_text(
+    tree: str, controller: str, verifier: str, attention: str
+) -> None:
+    assert_same_text(
+        Case("mistral", attention),
+        lambda case: speculative(case, tree, controller, verifier),
+    )
+
+
+# Each case meets a chain and one branching tree; which one goes round with the cases.
+BRANCHING = ("static", "heap", "levelled")
+PAIRS = [
+    pytest.param(case, tree, id=f"{name}-{tree}")
+    for number, (case, name) in enumerate(zip(CASES, IDS, strict=True))
+    for tree in ("chain", BRANCHING[number % 3])
+]
+
+
+@pytest.mark.parametrize(("case", "tree"), PAIRS)
+def test_every_architecture_and_prompt_length_keeps_the_text(case: Case, tree: str) -> None:
+    assert_same_text(case, lambda case: speculative(case, tree))
+
+
+def test_every_bundled_part_with_seed_parity_is_among_the_combinations() -> None:
+    registry = installed()
+    bundled = {
+        kind: {
+            entry.plugin.name: entry.plugin.traits(entry.plugin.options())
+            for entry in registry.registered
+            if entry.kind is kind and entry.source.bundled
+        }
+        for kind in (Kind.TREE, Kind.CONTROLLER, Kind.VERIFIER)
+    }
+    deterministic = {
+        name for name, t in bundled[Kind.TREE].items() if t.draws is Draws.DETERMINISTIC
+    }
+    assert deterministic <= {plugin for plugin, _ in TREES.values()}
+    assert set(bundled[Kind.CONTROLLER]) <= {name.partition("-")[0] for name in CONTROLLERS}
+    parity = {
+        name
+        for name, traits in bundled[Kind.VERIFIER].items()
+        if traits.seed_parity and not traits.devices
+    }
+    assert parity <= set(VERIFIERS)
