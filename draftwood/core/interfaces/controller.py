@@ -15,11 +15,14 @@ R = TypeVar("R")
 class CostProbe(Protocol):
     """How forwards of one target can be priced on one machine.
 
-    identity: what the prices hold for (device, dtype, model, attention, versions); the key of a
-    stored calibration. flops and bytes are counts for s tokens on c tokens of context.
+    flops and bytes are counts for s tokens on c tokens of context.
     """
 
-    identity: Mapping[str, str]
+    @property
+    def identity(self) -> Mapping[str, str]:
+        """What the prices hold for (device, dtype, model, attention, versions): the key of a
+        stored calibration."""
+        ...
 
     def seconds(self, tokens: int, context: int) -> float:
         """Time one forward of a tree of `tokens` nodes on `context` tokens; runs it."""
