@@ -12,7 +12,7 @@ from draftwood.core.values import TokenTree
 def bound(dtype, attention="sdpa"):
     """eager computes its softmax in float32 whatever the model's dtype."""
     if dtype == torch.float32:
-        return 2e-4
+        return 2e-5
     return 1e-10 if attention == "sdpa" else 1e-5
 
 
