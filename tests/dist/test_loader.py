@@ -69,6 +69,7 @@ def hook(body: str, kind: str = "drafters") -> str:
         "from attrs import define, frozen\nimport draftwood\n"
         "from draftwood import DrafterTraits, Plugin, hookimpl\n"
         "@frozen\nclass Options:\n    repeat: int = 4\n"
+        "@frozen\nclass Unsupported:\n    names: list[str] = ()\n"
         "def traits(options):\n    return DrafterTraits('points', 4)\n"
         f"@hookimpl\ndef draftwood_register_{kind}():\n    {body}\n"
     )
