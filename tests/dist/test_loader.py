@@ -88,6 +88,10 @@ def hook(body: str, kind: str = "drafters") -> str:
         ("yield Plugin('echo', 'a\\nb', Options, 'm:E', traits)", "its summary is not one line"),
         ("yield Plugin('echo', '', Options, 'm:E', None)", "its traits cannot be called"),
         (
+            "yield Plugin('echo', '', Unsupported, 'm:E', traits)",
+            "options: Unsupported.names: type list[str] is not allowed; choices: bool",
+        ),
+        (
             "yield Plugin('echo', '', dict, 'm:E', traits)",
             "options: <class 'dict'> is not an attrs",
         ),
