@@ -1,0 +1,56 @@
+"""The builtin pipelines, by name, on the bundled models: one text, whatever speculates."""
+
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import pytest
+
+import draftwood
+from draftwood.core.generation import Generation, Pipeline
+
+from .parts import first_difference, speculated
+
+BUNDLED = (files("draftwood") / "assets" / "tiny-python").is_dir()
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not BUNDLED, reason="this build has no bundled models"),
+]
+
+SPECULATING = ("dflash", "tree-16", "eagle-static", "bastion", "ngram")
+PROMPT = """class Stack:
+    def __init__(self):
+        self.items = []
+
+    def push(self, item):
+        self.items.append(item)
+
+    def pop(self):
+"""
+SETTINGS: dict[str, dict[str, Any]] = {
+    "greedy": {"temperature": 0.0},
+    "sampled": {"temperature": 1.0, "seed": 7},
+}
+
+
+@cache
+def pipeline(name: str) -> Pipeline:
+    return draftwood.load_pipeline(name, ["runtime.threads=1"])
+
+
+@cache
+def decoded(name: str, setting: str) -> Generation:
+    return pipeline(name).generate(PROMPT, max_new_tokens=120, **SETTINGS[setting])
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("name", SPECULATING)
+def test_every_builtin_pipeline_gives_plain_decodings_tokens(name: str, setting: str) -> None:
+    expected, found = decoded("plain", setting), speculated(decoded(name, setting))
+    assert first_difference(found.tokens, expected.tokens) is None
+    assert found.text == expected.text
+    assert expected.speculation["ran"] is False
+
+
+def test_a_seed_draws_another_text_than_the_most_likely_one() -> None:
+    assert decoded("plain", "sampled").tokens != decoded("plain", "greedy").tokens
