@@ -5,6 +5,7 @@ context, made of few operations because it runs once a round; `packed` for many 
 sequences, for training. Their agreement is tested.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from draftwood.plugins.drafters.dflash.config import DFlashConfig
 Turn = tuple[Tensor, Tensor]
 """Cosines and sines of positions, (..., 1, head_dim): the 1 is the head axis."""
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
     "gelu": F.gelu,
     "gelu_pytorch_tanh": lambda x: F.gelu(x, approximate="tanh"),
@@ -31,16 +32,15 @@ class Rotary:
         self._tables: dict[tuple[torch.device, torch.dtype], Tensor] = {}
 
     def __call__(self, positions: Tensor, dtype: torch.dtype) -> Turn:
-        """Of int64 positions (...,), in `dtype`."""
-        table = self._table(positions.device, dtype)
-        # On a GPU looking at the positions would synchronise; there the model's limit holds.
-        checked = positions.numel() > 0 and not positions.is_cuda
-        if checked and int(positions.max()) >= table.shape[1]:
-            self.size = 2 * (int(positions.max()) + 1)
-            self._tables.clear()
-            table = self._table(positions.device, dtype)
-        cos, sin = table[:, positions]
+        """Of int64 positions (...,) below the reserved size, in `dtype`."""
+        cos, sin = self._table(positions.device, dtype)[:, positions]
         return cos[..., None, :], sin[..., None, :]
+
+    def reserve(self, size: int) -> None:
+        """Make room for positions below `size`."""
+        if size > self.size:
+            self.size = 2 * size
+            self._tables.clear()
 
     def _table(self, device: torch.device, dtype: torch.dtype) -> Tensor:
         if (device, dtype) not in self._tables:
@@ -134,7 +134,7 @@ class GatedMLP(nn.Module):
         self.gate_proj = nn.Linear(d, inner, bias=False)
         self.up_proj = nn.Linear(d, inner, bias=False)
         self.down_proj = nn.Linear(inner, d, bias=False)
-        self.activation = ACTIVATIONS[config.activation]
+        self.activation: Callable[[Tensor], Tensor] = ACTIVATIONS[config.activation]
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down_proj(self.activation(self.gate_proj(x)) * self.up_proj(x))

@@ -8,8 +8,9 @@ Tensors have no batch axis except in `blocks`, the training forward. Letters in 
 rows, B slots, d hidden size, A anchors, S sequences.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -112,6 +113,11 @@ class DFlashModel(nn.Module):
         }
 
     @property
+    def stacked(self) -> Iterable[DrafterLayer]:
+        """The layers, in order."""
+        return cast(Iterable[DrafterLayer], self.stack)
+
+    @property
     def dtype(self) -> torch.dtype:
         return self.fc.weight.dtype
 
@@ -142,9 +148,11 @@ class DFlashModel(nn.Module):
 
         Context rows do not pass through a layer's input norm or convolution.
         """
+        if len(positions) and not positions.is_cuda:  # on a GPU a look would synchronise
+            self.rotary.reserve(int(positions[-1]) + 1)
         turn = self.rotary(positions, context.dtype)
         found = []
-        for layer in self.stack:
+        for layer in self.stacked:
             keys, values = layer.self_attn.keys_values(context, turn)
             found.append((keys.transpose(0, 1), values.transpose(0, 1)))
         return found
@@ -164,9 +172,10 @@ class DFlashModel(nn.Module):
         self, embeds: Tensor, positions: Tensor, cached: Sequence[tuple[Tensor, Tensor]]
     ) -> Tensor:
         """The same with slot 0, which predicts no token but sums up the block: (B, d)."""
+        self.rotary.reserve(cached[0][0].shape[1] + embeds.shape[0])
         turn = self.rotary(positions, embeds.dtype)
         x = embeds
-        for layer, (keys, values) in zip(self.stack, cached, strict=True):
+        for layer, (keys, values) in zip(self.stacked, cached, strict=True):
             mask = layer.mask(keys.shape[1], embeds.shape[0], embeds.device)
             x = layer(x, turn, keys, values, mask)
         return self.norm(x)
@@ -195,11 +204,12 @@ class DFlashModel(nn.Module):
         """
         context = self.context(features)
         rows = torch.arange(features.shape[1], device=features.device)
+        self.rotary.reserve(features.shape[1] + embeds.shape[2])
         turn_context = self.rotary(rows, embeds.dtype)
         slots = anchors[..., None] + torch.arange(embeds.shape[2], device=embeds.device)
         turn = self.rotary(slots, embeds.dtype)
         x = embeds
-        for layer in self.stack:
+        for layer in self.stacked:
             seen = layer.visible(rows, slots, anchors)
             keys, values = layer.self_attn.keys_values(context, turn_context)
             x = layer.packed(x, turn, keys, values, seen)

@@ -1,0 +1,140 @@
+"""What a training file may say. Imports no torch.
+
+Budgets are in minutes or steps: on a machine of unknown speed minutes are what one knows, and the
+learning rate follows the fraction of the budget spent either way.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+from attrs import field, frozen
+from attrs.validators import and_, ge, gt, le, min_len, optional
+
+from draftwood.core.document import apply_settings, read_file
+from draftwood.core.errors import ConfigError, Problem
+from draftwood.core.structure import build
+
+
+def _shares(_: Any, attribute: "attrs.Attribute[Any]", value: tuple[float, ...]) -> None:
+    if not value or min(value) < 0:
+        raise ValueError(f"'{attribute.name}' must be one or more numbers >= 0: {value}")
+
+
+@frozen
+class SampleOptions:
+    """Stage 1: text that the target writes itself, from prompts.
+
+    prompts, heldout: a .npy array of token ids (texts one after the other; a prompt is a random
+    stretch of it) or a .jsonl file with a "text" in every line (a prompt is its beginning).
+    heldout is for evaluation only. sequences, heldout_sequences: how many. length: tokens of each,
+    prompt included. prompt_tokens: shortest and longest prompt. temperatures: one of these for
+    each sequence; 0 is greedy. batch: sequences written at once. minutes: stop after this even if
+    fewer sequences are done. dtype: of the target while it writes.
+    """
+
+    prompts: Path
+    heldout: Path
+    sequences: int = field(default=10_000, validator=ge(1))
+    heldout_sequences: int = field(default=64, validator=ge(1))
+    length: int = field(default=256, validator=ge(8))
+    prompt_tokens: tuple[int, int] = (16, 96)
+    temperatures: tuple[float, ...] = field(default=(0.0, 0.5, 0.8, 1.0), validator=_shares)
+    batch: int = field(default=128, validator=ge(1))
+    minutes: float | None = field(default=None, validator=optional(gt(0.0)))
+    dtype: Literal["float32", "bfloat16"] = "float32"
+
+    def __attrs_post_init__(self) -> None:
+        shortest, longest = self.prompt_tokens
+        if not 0 < shortest <= longest < self.length:
+            raise ValueError(
+                f"prompt_tokens must be shortest <= longest < length {self.length}: "
+                f"{list(self.prompt_tokens)}"
+            )
+
+
+@frozen
+class DrafterOptions:
+    """The drafter's shape. Its width, embeddings and head are the target's.
+
+    taps: 0-based target layers to read. block_size: slots of a pass, the anchor included.
+    mask_token: the token that stands in the empty slots, text or id; None takes the tokenizer's
+    mask token. layers, heads, kv_heads, head_dim, intermediate: of the drafter's own layers.
+    """
+
+    taps: tuple[int, ...] = field(validator=min_len(1))
+    block_size: int = field(default=10, validator=ge(2))
+    mask_token: str | int | None = None
+    layers: int = field(default=1, validator=ge(1))
+    heads: int = field(default=4, validator=ge(1))
+    kv_heads: int = field(default=2, validator=ge(1))
+    head_dim: int = field(default=32, validator=ge(2))
+    intermediate: int = field(default=384, validator=ge(1))
+
+
+@frozen
+class OptimiserOptions:
+    """Stage 3. minutes or steps: the budget (steps win where both are given).
+
+    objective: a name in `draftwood.training.objectives`. gamma: decay of the weights of later
+    positions, None for the paper's value for the block size. batch: sequences of a step. anchors:
+    blocks of each sequence, drawn uniformly. lr: Muon's, of the matrices. adam_lr: of the rest.
+    warm_up, cool_down: fractions of the budget at its ends.
+    """
+
+    objective: str = "nll_weighted"
+    gamma: float | None = field(default=None, validator=optional(gt(0.0)))
+    minutes: float = field(default=30.0, validator=gt(0.0))
+    steps: int | None = field(default=None, validator=optional(ge(1)))
+    batch: int = field(default=8, validator=ge(1))
+    anchors: int = field(default=32, validator=and_(ge(1), le(512)))
+    lr: float = field(default=0.02, validator=gt(0.0))
+    adam_lr: float = field(default=3e-3, validator=gt(0.0))
+    weight_decay: float = field(default=0.01, validator=ge(0.0))
+    warm_up: float = field(default=0.02, validator=and_(gt(0.0), le(1.0)))
+    cool_down: float = field(default=0.4, validator=and_(gt(0.0), le(1.0)))
+    autocast: bool = True
+    compile: bool = False
+
+
+@frozen
+class PaceOptions:
+    """How a run behaves beside others. While pause_file exists, it sleeps, and the time does not
+    count. threads: of torch, None leaves torch's choice. nice: added to the process's niceness.
+    Every N minutes: a checkpoint, an evaluation, an export of what there is so far."""
+
+    threads: int | None = field(default=None, validator=optional(ge(1)))
+    nice: int = field(default=0, validator=ge(0))
+    pause_file: Path | None = None
+    checkpoint_minutes: float = field(default=2.0, validator=gt(0.0))
+    evaluate_minutes: float = field(default=5.0, validator=gt(0.0))
+    export_minutes: float = field(default=5.0, validator=gt(0.0))
+
+
+@frozen
+class TrainingConfig:
+    """A training file. target: folder or hub name of the model. work: where samples, features and
+    checkpoints lie. export: the finished drafter's folder. feature_dtype: on disk; features take
+    taps * width * 2 bytes for each token."""
+
+    target: Path | str
+    work: Path
+    export: Path
+    sample: SampleOptions
+    drafter: DrafterOptions
+    train: OptimiserOptions = field(factory=OptimiserOptions)
+    pace: PaceOptions = field(factory=PaceOptions)
+    feature_dtype: Literal["bfloat16", "float16"] = "bfloat16"
+    device: str = "cpu"
+    seed: int = field(default=0, validator=ge(0))
+
+
+def load_training(path: Path | str, set_options: Iterable[str] = ()) -> TrainingConfig:
+    """Read and validate a training file. Raises ConfigError with every problem, each located."""
+    document = apply_settings(read_file(Path(path)), set_options)
+    problems: list[Problem] = []
+    config = build(TrainingConfig, document, "", problems, label="training")
+    if problems:
+        raise ConfigError(problems)
+    return config

@@ -1,0 +1,87 @@
+"""How many drafts the target would accept, replayed on text that it wrote on held-out prompts."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from draftwood.plugins.drafters.dflash.model import DFlashModel
+from draftwood.training.features import Features
+from draftwood.training.packing import pack
+from draftwood.training.sampling import Samples
+
+
+@frozen
+class Acceptance:
+    """At one temperature. tau: mean tokens committed per round by a greedy chain, bonus included.
+    conditional: per depth, how often a draft is right where all before it were. marginal: per
+    depth, how often it is right at all, over every anchor. rounds: how many were replayed."""
+
+    temperature: float
+    tau: float
+    conditional: tuple[float, ...]
+    marginal: tuple[float, ...]
+    rounds: int
+
+    def __str__(self) -> str:
+        depths = " ".join(f"{value:.2f}" for value in self.conditional)
+        return f"T={self.temperature:g} tau {self.tau:.2f} ({self.rounds} rounds; {depths})"
+
+
+@torch.inference_mode()
+def accepted(
+    model: DFlashModel, samples: Samples, features: Features, embedding: Tensor, head: Tensor
+) -> list[Acceptance]:
+    """One entry per temperature in the samples. The text is what the target wrote, so a draft
+    counts as accepted exactly where `match` would accept it."""
+    right: dict[float, list[np.ndarray]] = {}
+    for row in range(len(samples)):
+        first, end = int(samples.starts[row]), int(samples.ends[row])
+        last = end - model.config.block_size  # whole blocks only, so that depths are comparable
+        if last < first:
+            continue
+        anchors = np.arange(first, last + 1)[None]
+        hits = _hits(model, samples, features, np.array([row]), anchors, embedding, head)
+        right.setdefault(float(samples.temperatures[row]), []).append(hits)
+    return [_replay(heat, right[heat]) for heat in sorted(right)]
+
+
+def _hits(
+    model: DFlashModel,
+    samples: Samples,
+    features: Features,
+    rows: np.ndarray,
+    anchors: np.ndarray,
+    embedding: Tensor,
+    head: Tensor,
+) -> np.ndarray:
+    """(A, B - 1) bool: whether the likeliest token of each slot is the target's."""
+    config = model.config
+    packed = pack(samples, features, rows, anchors, config.block_size, config.mask_token_id)
+    device, dtype = model.device, model.dtype
+    embeds = embedding[packed.tokens.to(device)] * config.input_embedding_scale
+    hidden = model.blocks(
+        packed.features.to(device, dtype), embeds.to(dtype), packed.anchors.to(device)
+    )
+    best = model.logits(hidden[0, :, 1:], head.to(dtype)).argmax(-1)
+    ids: Any = model.draft_to_target()
+    return ((best if ids is None else ids[best]).cpu() == packed.labels[0]).numpy()
+
+
+def _replay(temperature: float, texts: list[np.ndarray]) -> Acceptance:
+    """Walk each text round by round, as decoding would."""
+    depth = texts[0].shape[1]
+    tried, passed, rounds, tokens = np.zeros(depth), np.zeros(depth), 0, 0
+    for hits in texts:
+        at = 0
+        while at < len(hits):
+            misses = np.flatnonzero(~hits[at])
+            run = int(misses[0]) if len(misses) else depth
+            tried[: run + 1] += 1
+            passed[:run] += 1
+            rounds, tokens, at = rounds + 1, tokens + run + 1, at + run + 1
+    marginal = np.concatenate(texts).mean(0)
+    conditional = passed / np.maximum(tried, 1)
+    return Acceptance(temperature, tokens / rounds, tuple(conditional), tuple(marginal), rounds)

@@ -1,0 +1,53 @@
+"""Stage 4: the drafter as a checkpoint in z-lab's layout, which `dflash` reads."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from draftwood.plugins.drafters.dflash.config import FULL, SLIDING, DFlashConfig
+from draftwood.plugins.drafters.dflash.model import DFlashModel
+
+
+def export(model: DFlashModel, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
+    """Write config.json and model.safetensors, each replaced at once, weights rounded to dtype."""
+    folder.mkdir(parents=True, exist_ok=True)
+    state = {name: tensor.to(dtype).cpu() for name, tensor in model.published_state().items()}
+    weights = folder / "model.safetensors.partial"
+    save_file(state, weights, metadata={"format": "pt"})
+    config = folder / "config.json.partial"
+    config.write_text(json.dumps(as_published(model.config, dtype), indent=2) + "\n")
+    for part in (weights, config):
+        part.replace(part.with_suffix(""))
+
+
+def as_published(config: DFlashConfig, dtype: torch.dtype) -> dict[str, Any]:
+    """config.json of a first-generation drafter."""
+    return {
+        "architectures": ["DFlashDraftModel"],
+        "model_type": "qwen3",
+        "dtype": str(dtype).removeprefix("torch."),
+        "hidden_size": config.hidden_size,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "num_key_value_heads": config.num_kv_heads,
+        "head_dim": config.head_dim,
+        "intermediate_size": config.intermediate_size,
+        "hidden_act": config.activation,
+        "attention_bias": config.attention_bias,
+        "vocab_size": config.vocab_size,
+        "max_position_embeddings": config.max_position_embeddings,
+        "rms_norm_eps": config.rms_norm_eps,
+        "rope_parameters": {"rope_theta": config.rope_theta, "rope_type": "default"},
+        "layer_types": [FULL if window is None else SLIDING for window in config.windows],
+        "sliding_window": next((w for w in config.windows if w is not None), None),
+        "tie_word_embeddings": False,
+        "num_target_layers": config.num_target_layers,
+        "block_size": config.block_size,
+        "dflash_config": {
+            "mask_token_id": config.mask_token_id,
+            "target_layer_ids": list(config.target_layer_ids),
+        },
+    }
