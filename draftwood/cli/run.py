@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 JSON = {
     "text": "the new text; null without a tokenizer",
     "tokens": "ids of the new tokens",
-    "logprobs": "of each new token under the target's law, with generation.logprobs; else null",
+    "logprobs": "of each new token under the model itself, with generation.logprobs; else null",
     "finish_reason": "eos, stop_string, length or context",
     "seed": "what reproduces it",
     "rounds": "how many; the first token belongs to the prefill, not to a round",

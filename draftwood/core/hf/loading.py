@@ -1,10 +1,13 @@
 """Targets and tokenizers from a folder, a hub name, or a model that is already in memory."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging
 
 from draftwood.core.errors import CheckpointError, PairingError
 from draftwood.core.hf.target import HFTarget
@@ -45,7 +48,8 @@ def load_target(
     if not allow_pickle:
         options["use_safetensors"] = True
     try:
-        loaded = AutoModelForCausalLM.from_pretrained(str(model), **options)
+        with _without_bars():
+            loaded = AutoModelForCausalLM.from_pretrained(str(model), **options)
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise CheckpointError(
             f"the target {str(model)!r} cannot be loaded with transformers {VERSION}: {error}\n"
@@ -103,6 +107,19 @@ def vocabulary_size(tokenizer: Any) -> int:
     """One more than the largest token id that the tokenizer knows."""
     vocabulary = tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else {}
     return max(len(tokenizer), 1 + max(vocabulary.values(), default=-1))
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """Inside, transformers draws no progress bars: standard error is the caller's. Its setting is
+    put back."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def pick_device(name: str) -> torch.device:

@@ -246,13 +246,13 @@ def test_a_store_that_cannot_be_written_is_no_error(tmp_path, monkeypatch) -> No
 
 def test_the_store_lies_where_the_environment_says(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("DRAFTWOOD_CACHE", str(tmp_path / "own"))
-    assert store.folder() == tmp_path / "own" / "roofline"
+    assert store.path_of({}).parent == tmp_path / "own" / "roofline"
     monkeypatch.delenv("DRAFTWOOD_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert store.folder() == tmp_path / "xdg" / "draftwood" / "roofline"
+    assert store.path_of({}).parent == tmp_path / "xdg" / "draftwood" / "roofline"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert store.folder() == tmp_path / ".cache" / "draftwood" / "roofline"
+    assert store.path_of({}).parent == tmp_path / ".cache" / "draftwood" / "roofline"
     assert os.environ["HOME"] == str(tmp_path)
 
 

@@ -8,12 +8,12 @@ import hashlib
 import json
 import logging
 import math
-import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from draftwood.core.storage import cache_folder
 from draftwood.plugins.controllers.roofline.prices import KNOTS, Prices, Roof
 
 log = logging.getLogger("draftwood")
@@ -21,19 +21,10 @@ log = logging.getLogger("draftwood")
 FORMAT = 1
 
 
-def folder() -> Path:
-    """$DRAFTWOOD_CACHE/roofline, else under the XDG cache."""
-    own = os.environ.get("DRAFTWOOD_CACHE")
-    if own:
-        return Path(own) / "roofline"
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "draftwood" / "roofline"
-
-
 def path_of(identity: Mapping[str, str]) -> Path:
     """Where prices of this identity are kept."""
     key = json.dumps(dict(identity), sort_keys=True)
-    return folder() / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+    return cache_folder() / "roofline" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
 
 
 def load(identity: Mapping[str, str]) -> Prices | None:
