@@ -94,6 +94,8 @@ def chain(rows: int) -> tuple[Tensor, Tensor]:
 def layer_kinds(config: Any) -> Sequence[str]:
     """The kind of each layer, as transformers itself infers it where a config does not say."""
     kinds = getattr(config, "layer_types", None)
+    if kinds is None and "local" in (older := getattr(config, "attention_layers", ())):
+        return list(older)  # GPT-Neo: windows by place in the cache, whatever mask it is given
     if kinds is None:
         sliding = getattr(config, "sliding_window", None) is not None
         chunked = getattr(config, "attention_chunk_size", None) is not None

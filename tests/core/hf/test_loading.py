@@ -38,9 +38,13 @@ def test_the_checkpoints_own_dtype_is_the_default(folder):
     assert load_target(folder, device="cpu").dtype == torch.float32
 
 
-def test_threads_are_set_when_asked_for(folder):
-    load_target(folder, device="cpu", threads=2)
-    assert torch.get_num_threads() == 2
+def test_threads_are_set_only_when_asked_for(folder, monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    load_target(folder, device="cpu")
+    assert asked == []
+    load_target(folder, device="cpu", threads=3)
+    assert asked == [3]
 
 
 def test_nothing_there(tmp_path):

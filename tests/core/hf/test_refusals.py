@@ -6,6 +6,7 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
     BloomConfig,
+    GPTNeoConfig,
     Lfm2Config,
     MambaConfig,
     Qwen3NextConfig,
@@ -36,6 +37,13 @@ REFUSED = {
         linear_num_value_heads=2,
         linear_key_head_dim=8,
         linear_value_head_dim=8,
+    ),
+    "of kind global, local": lambda: GPTNeoConfig(
+        vocab_size=61,
+        hidden_size=32,
+        num_layers=2,
+        num_heads=4,
+        attention_types=[[["global", "local"], 1]],
     ),
     "no position_ids": lambda: BloomConfig(vocab_size=61, hidden_size=32, n_layer=2, n_head=4),
 }
