@@ -1,20 +1,40 @@
-"""The public testing kit: exact laws by enumeration, and models whose laws are known."""
+"""The public testing kit: exact laws by enumeration, and models whose laws are known.
 
+What is here needs no more than draftwood itself. `draftwood.testing.suites` and
+`draftwood.testing.strategies` need the extra `draftwood[testing]`.
+"""
+
+from draftwood.testing.cells import Cell
 from draftwood.testing.enumeration import Enumerating, outcomes
-from draftwood.testing.exact import assert_lossless, exact_law, target_law, total_variation
+from draftwood.testing.exact import (
+    Comparison,
+    assert_lossless,
+    compare,
+    exact_law,
+    target_law,
+    total_variation,
+)
 from draftwood.testing.oracle import OracleDrafter, OracleTarget, ScriptedClock, ScriptedCosts
 from draftwood.testing.proposals import Autoregressive
+from draftwood.testing.toys import Adversary, RepetitionPenalty, toy_drafter, toy_target
 
 __all__ = [
+    "Adversary",
     "Autoregressive",
+    "Cell",
+    "Comparison",
     "Enumerating",
     "OracleDrafter",
     "OracleTarget",
+    "RepetitionPenalty",
     "ScriptedClock",
     "ScriptedCosts",
     "assert_lossless",
+    "compare",
     "exact_law",
     "outcomes",
     "target_law",
+    "toy_drafter",
+    "toy_target",
     "total_variation",
 ]

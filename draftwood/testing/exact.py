@@ -12,12 +12,17 @@ import torch
 from attrs import frozen
 
 from draftwood.core.engine import Engine, Request, Run
+from draftwood.core.generation import Pipeline
 from draftwood.core.laws import sampling_law
+from draftwood.core.node_laws import Processor
 from draftwood.core.options import GenerationOptions
 from draftwood.testing.enumeration import Enumerating, Key, outcomes
 from draftwood.testing.oracle import OracleTarget, ScriptedClock
 
 Law = dict[tuple[int, ...], float]
+"""Probability of each sequence of new tokens."""
+
+TOLERANCE = 1e-12
 
 
 @frozen(eq=False)
@@ -43,23 +48,31 @@ class _State:
 
 
 def exact_law(
-    engine: Engine, prompt: Sequence[int], horizon: int, options: GenerationOptions
+    pipeline: Engine | Pipeline,
+    prompt: Sequence[int],
+    horizon: int,
+    options: GenerationOptions | None = None,
+    processors: Sequence[Processor] = (),
 ) -> Law:
-    """The law of the first `horizon` new tokens that `engine` gives: {tokens: probability}.
+    """The law of the first `horizon` new tokens that `pipeline` gives: {tokens: probability}.
 
-    The engine's target, drafter and controller must be functions of their inputs (oracles); its
-    clock may be a ScriptedClock, which restarts at each round. Cost grows with the leaves of a
-    round: keep V <= 4, trees of depth <= 2 and N <= 4, and the horizon small.
+    options: temperature and filters, those of a Pipeline by default. The target, drafter and
+    controller must be functions of their inputs (oracles); the clock may be a ScriptedClock, which
+    restarts at each round. Cost grows with the leaves of a round: keep V <= 4, trees of depth <= 2
+    and N <= 4, and the horizon small.
+
+    Raises TestingError if a key of the randomness is used for two draws.
     """
+    engine, options = _engine(pipeline), _options(pipeline, options)
     options = attrs.evolve(options, max_new_tokens=horizon)
     machine = engine.machine
-    start = engine.open(Request(tuple(prompt), options, Enumerating()))
-    level = {(): (1.0, _State(start, machine, frozenset()))}
+    request = Request(tuple(prompt), options, Enumerating(), tuple(processors))
+    level = [(1.0, _State(engine.open(request), machine, frozenset()))]
     law: Law = {}
     try:
         while level:
             following: dict[tuple[object, ...], tuple[float, _State]] = {}
-            for weight, state in level.values():
+            for weight, state in level:
                 if state.run.finish_reason is not None:
                     tokens = tuple(state.run.new_ids)
                     law[tokens] = law.get(tokens, 0.0) + weight
@@ -68,7 +81,7 @@ def exact_law(
                     known = following.get(after.key)
                     mass = weight * probability + (known[0] if known else 0.0)
                     following[after.key] = (mass, known[1] if known else after)
-            level = following  # type: ignore[assignment]
+            level = list(following.values())
     finally:
         engine.machine = machine
     return law
@@ -93,15 +106,23 @@ def _round(engine: Engine, state: _State) -> list[tuple[float, _State]]:
 
 
 def target_law(
-    target: OracleTarget, prompt: Sequence[int], horizon: int, options: GenerationOptions
+    target: OracleTarget,
+    prompt: Sequence[int],
+    horizon: int,
+    options: GenerationOptions,
+    processors: Sequence[Processor] = (),
 ) -> Law:
-    """The law of `horizon` tokens under the target alone, temperature and filters applied."""
+    """The law of `horizon` tokens under the target alone: processors with each prefix, then
+    temperature and filters."""
     law: Law = {(): 1.0}
     for _ in range(horizon):
         longer: Law = {}
         for tokens, weight in law.items():
-            logits = target.logits((*prompt, *tokens))
-            conditional = sampling_law(logits, options.sampling).tolist()
+            prefix = (*prompt, *tokens)
+            scores = target.logits(prefix)[None]
+            for processor in processors:
+                scores = processor(torch.tensor([prefix]), scores)
+            conditional = sampling_law(scores[0], options.sampling).tolist()
             for token, probability in enumerate(conditional):
                 if probability > 0:
                     longer[*tokens, token] = weight * probability
@@ -115,47 +136,109 @@ def total_variation(one: Law, other: Law) -> float:
     return sum(abs(one.get(x, 0.0) - other.get(x, 0.0)) for x in support) / 2
 
 
-def assert_lossless(
-    engine: Engine,
+@frozen
+class Comparison:
+    """A pipeline's law beside its target's.
+
+    max_error: largest difference of the probability of one sequence. prefix: the first prefix
+    whose next-token law is wrong (prompt excluded), None if none is; found, wanted: the two laws
+    there, {token: probability}. sequences: how many were compared.
+    """
+
+    max_error: float
+    prompt: tuple[int, ...]
+    prefix: tuple[int, ...] | None
+    found: dict[int, float]
+    wanted: dict[int, float]
+    sequences: int
+
+    def __str__(self) -> str:
+        if self.prefix is None:
+            return f"the output law is the target's (largest difference {self.max_error:.3g})"
+        rows = [
+            f"    token {token}: {self.found.get(token, 0.0):.6f} "
+            f"where the target gives {self.wanted.get(token, 0.0):.6f}"
+            for token in sorted(self.found.keys() | self.wanted.keys())
+        ]
+        return "\n".join(
+            [
+                f"the output law is not the target's (largest difference {self.max_error:.3g});",
+                f"  the first wrong prefix is {list(self.prompt)} + {list(self.prefix)}, after it:",
+                *rows,
+            ]
+        )
+
+
+def compare(
+    pipeline: Engine | Pipeline,
     prompt: Sequence[int],
     horizon: int,
-    options: GenerationOptions,
-    tolerance: float = 1e-12,
+    options: GenerationOptions | None = None,
+    processors: Sequence[Processor] = (),
+    tolerance: float = TOLERANCE,
+) -> Comparison:
+    """The exact law of `pipeline` beside its target's, and where they first differ."""
+    engine, options = _engine(pipeline), _options(pipeline, options)
+    assert isinstance(engine.target, OracleTarget), "exact laws need an OracleTarget"
+    found = exact_law(engine, prompt, horizon, options, processors)
+    wanted = target_law(engine.target, prompt, horizon, options, processors)
+    every = found.keys() | wanted.keys()
+    error = max(abs(found.get(x, 0.0) - wanted.get(x, 0.0)) for x in every)
+    prefix, laws = None, ({}, {})
+    if error > tolerance:
+        prefix, laws = _first_difference(found, wanted, horizon, tolerance)
+    return Comparison(error, tuple(prompt), prefix, *laws, len(every))
+
+
+def assert_lossless(
+    pipeline: Engine | Pipeline,
+    prompt: Sequence[int],
+    horizon: int,
+    options: GenerationOptions | None = None,
+    processors: Sequence[Processor] = (),
+    tolerance: float = TOLERANCE,
 ) -> None:
-    """Raise AssertionError unless the engine's output law is its target's, to `tolerance`.
+    """Raise AssertionError unless the pipeline's output law is its target's, to `tolerance`.
 
     The message shows the first prefix whose conditional law is wrong, with both laws.
     """
-    assert isinstance(engine.target, OracleTarget), "exact laws need an OracleTarget"
-    found = exact_law(engine, prompt, horizon, options)
-    wanted = target_law(engine.target, prompt, horizon, options)
-    error = max(abs(found.get(x, 0.0) - wanted.get(x, 0.0)) for x in found.keys() | wanted.keys())
-    if error <= tolerance:
-        return
+    comparison = compare(pipeline, prompt, horizon, options, processors, tolerance)
+    if comparison.prefix is not None:
+        raise AssertionError(str(comparison))
+
+
+def _engine(pipeline: Engine | Pipeline) -> Engine:
+    return pipeline.engine if isinstance(pipeline, Pipeline) else pipeline
+
+
+def _options(pipeline: Engine | Pipeline, given: GenerationOptions | None) -> GenerationOptions:
+    if given is None and isinstance(pipeline, Pipeline):
+        return pipeline.generation
+    return given or GenerationOptions(temperature=1.0)
+
+
+Conditional = dict[int, float]
+
+
+def _first_difference(
+    found: Law, wanted: Law, horizon: int, tolerance: float
+) -> tuple[tuple[int, ...], tuple[Conditional, Conditional]]:
+    least = tolerance / horizon  # a sequence's error is at most the sum of its conditionals'
     for length in range(horizon):
-        for prefix in sorted({tokens[:length] for tokens in wanted}):
-            ours, theirs = (_conditional(law, prefix) for law in (found, wanted))
-            if not torch.allclose(_dense(ours, engine), _dense(theirs, engine), atol=tolerance):
-                raise AssertionError(
-                    f"the output law is not the target's (largest difference {error:.3g}); the "
-                    f"first wrong prefix is {list(prompt)} + {list(prefix)}:\n"
-                    f"  this pipeline: {ours}\n  the target:    {theirs}"
-                )
-    raise AssertionError(f"the output law is not the target's: largest difference {error:.3g}")
+        prefixes = {tokens[:length] for tokens in found.keys() | wanted.keys()}
+        for prefix in sorted(prefixes):
+            ours, theirs = _conditional(found, prefix), _conditional(wanted, prefix)
+            tokens = ours.keys() | theirs.keys()
+            if any(abs(ours.get(t, 0.0) - theirs.get(t, 0.0)) > least for t in tokens):
+                return prefix, (ours, theirs)
+    raise AssertionError("two different laws have no prefix at which they differ")
 
 
-def _conditional(law: Law, prefix: tuple[int, ...]) -> dict[int, float]:
+def _conditional(law: Law, prefix: tuple[int, ...]) -> Conditional:
     at = len(prefix)
-    masses: dict[int, float] = {}
+    masses: Conditional = {}
     for tokens, weight in law.items():
         if tokens[:at] == prefix and len(tokens) > at:
             masses[tokens[at]] = masses.get(tokens[at], 0.0) + weight
     total = sum(masses.values()) or 1.0
     return {token: mass / total for token, mass in sorted(masses.items())}
-
-
-def _dense(law: dict[int, float], engine: Engine) -> torch.Tensor:
-    dense = torch.zeros(engine.target.vocab_size, dtype=torch.float64)
-    for token, probability in law.items():
-        dense[token] = probability
-    return dense

@@ -1,103 +1,114 @@
-"""The output law of a whole pipeline equals its target's, to 1e-12, by enumeration."""
+"""The output law of a whole pipeline equals its target's, to 1e-12, by enumeration.
+
+Every axis of the grid is full here: every triple of values with `match` and with `ratio`, every
+pair with the other rules. The whole grid is `python -m draftwood.testing.grid`.
+"""
 
 import itertools
 
-import attrs
 import pytest
-from toys import DRAFTERS, Adversary, engine, factorized, spiky_target
 
+from draftwood.core.compose import check_composition
+from draftwood.core.config import load_config
 from draftwood.core.engine import Engine
+from draftwood.core.errors import CompositionError
 from draftwood.core.interfaces import NodeLaws
 from draftwood.core.options import GenerationOptions
 from draftwood.core.randomness import Randomness
 from draftwood.core.values import TokenTree, Verdict
-from draftwood.plugins.controllers.fixed import Fixed
-from draftwood.plugins.controllers.options import FixedOptions, RooflineOptions
-from draftwood.plugins.controllers.roofline import Roofline
 from draftwood.plugins.trees.best_first import BestFirst
-from draftwood.plugins.trees.chain import Chain
-from draftwood.plugins.trees.options import BestFirstOptions, ChainOptions, StaticOptions
-from draftwood.plugins.trees.static import Static
+from draftwood.plugins.trees.options import BestFirstOptions
 from draftwood.plugins.verifiers.match import Match
-from draftwood.testing import ScriptedClock, assert_lossless, exact_law
+from draftwood.testing import assert_lossless
+from draftwood.testing.cells import HORIZON, LAWS, PROMPT, TREES, VERIFIERS, Cell
+from draftwood.testing.covering import AXES, covering, grid
+from draftwood.testing.toys import toy_target
 
-HORIZON = 4  # deepest path (2) + 2: a second round starts from every kind of verdict
-TREES = {
-    "chain": lambda: Chain(ChainOptions()),
-    "static": lambda: Static(StaticOptions(paths=((0,), (1,), (0, 0), (1, 0)))),
-    "best_first": lambda: BestFirst(BestFirstOptions(max_nodes=4)),
-    "levelled": lambda: BestFirst(BestFirstOptions(max_nodes=4, form="levelled")),
+MATRIX = """
+                 match  ratio    multi_round  traversal
+chain            exact  refused  refused      refused
+static           exact  refused  refused      refused
+best_first       exact  refused  refused      refused
+sampled-chain    exact  exact    exact        exact
+sampled-iid      exact  refused  exact        exact
+sampled-without  exact  refused  exact        exact
+"""
+"""Trees by rules. `ratio` has a law for one drawn path; the others judge siblings, drawn ones
+too, but a tree of best tokens was not drawn from any law that p/q could be taken of."""
+
+_HEADER, *_ROWS = (line.split() for line in MATRIX.strip().splitlines())
+EXPECTED = {(tree, rule): said for tree, *row in _ROWS for rule, said in zip(_HEADER, row)}  # noqa: B905
+
+SAMPLED = {
+    "sampled-chain": {},
+    "sampled-iid": {"widths": [2, 1], "replacement": True},
+    "sampled-without": {"widths": [2, 1]},
 }
-CONTROLLERS = {
-    "fixed": lambda: Fixed(FixedOptions(nodes=3)),
-    "roofline": lambda: Roofline(RooflineOptions()),
-    "adversarial": Adversary,
-}
-SAMPLINGS = {
-    "T=1": GenerationOptions(temperature=1.0),
-    "T=0.5": GenerationOptions(temperature=0.5),
-    "T=2,top_p=0.8": GenerationOptions(temperature=2.0, top_p=0.8),
-    "greedy": GenerationOptions(temperature=0.0),
-}
+GRID = grid()
+CELLS = [
+    cell
+    for rule, strength in (("match", 3), ("ratio", 3), ("multi_round", 2), ("traversal", 2))
+    for cell in covering(GRID, strength, lambda cell, rule=rule: cell.verifier == rule)
+]
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS)
-@pytest.mark.parametrize("controller", CONTROLLERS)
-@pytest.mark.parametrize("tree", TREES)
-@pytest.mark.parametrize("drafter", DRAFTERS)
-def test_match_keeps_the_targets_law(
-    drafter: str, tree: str, controller: str, sampling: str
-) -> None:
-    pipeline = engine(DRAFTERS[drafter](1), TREES[tree](), CONTROLLERS[controller]())
-    assert_lossless(pipeline, [0, 1], HORIZON, SAMPLINGS[sampling])
+def name(cell: Cell) -> str:
+    parts = [cell.drafter, cell.tree, cell.verifier, cell.controller, f"T{cell.temperature}"]
+    return "-".join([*parts, cell.filters, *["penalty"] * cell.penalty])
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=name)
+def test_the_law_is_the_targets(cell: Cell) -> None:
+    cell.check()
+
+
+def test_the_matrix_is_full() -> None:
+    assert set(EXPECTED) == set(itertools.product(TREES, VERIFIERS))
+    for axis, values in AXES.items():
+        for rule in ("match", "ratio"):
+            of_rule = [cell for cell in GRID if cell.verifier == rule]
+            possible = {getattr(cell, axis) for cell in of_rule}
+            assert {getattr(cell, axis) for cell in CELLS if cell.verifier == rule} == possible
+        assert {getattr(cell, axis) for cell in CELLS} == set(values)
+
+
+@pytest.mark.parametrize(("tree", "rule"), EXPECTED)
+def test_what_has_no_law_is_refused_before_loading(tree: str, rule: str) -> None:
+    config = load_config(
+        {
+            "target": {"model": "some/model"},
+            "drafter": {"use": "ngram"},
+            "tree": {"use": tree.partition("-")[0], **SAMPLED.get(tree, {})},
+            "controller": {"use": "fixed"},
+            "verifier": {"use": rule},
+        }
+    )
+    refused = EXPECTED[tree, rule] == "refused"
+    assert Cell(tree=tree, verifier=rule).refused == refused
+    if refused:
+        with pytest.raises(CompositionError, match="would change the output"):
+            check_composition(config)
+    else:
+        check_composition(config)
+
+
+@pytest.mark.parametrize("drafter", LAWS)
+def test_the_levelled_form_keeps_the_law_too(drafter: str) -> None:
+    policy = BestFirst(BestFirstOptions(max_nodes=4, form="levelled"))
+    Cell(drafter, controller="adversarial", seed=7).check(tree=policy)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("rule", VERIFIERS)
+@pytest.mark.parametrize("temperature", AXES["temperature"])
+def test_points_keep_the_law_by_their_one_hot(rule: str, temperature: float) -> None:
+    tree = "static" if rule == "match" else "sampled-chain"
+    Cell("points", tree, rule, "adversarial", temperature, seed=3).check()
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_plain_decoding_keeps_the_targets_law(seed: int) -> None:
-    assert_lossless(Engine(spiky_target(seed), Match()), [2], HORIZON, SAMPLINGS["T=1"])
-
-
-class BonusFromTheRoot(Match):
-    """Wrong: draws the bonus from the root's law whatever the path."""
-
-    def judge(self, laws: NodeLaws, tree: TokenTree, rng: Randomness) -> Verdict:
-        verdict = super().judge(laws, tree, rng)
-        if len(verdict.accepted) == 1:
-            return verdict
-        return attrs.evolve(verdict, bonus=rng.stream("x").categorical(laws.law(0), 0, 0))
-
-
-class ArgmaxAcceptance(Match):
-    """Wrong above temperature 0: follows the target's argmax, and samples the bonus only."""
-
-    def judge(self, laws: NodeLaws, tree: TokenTree, rng: Randomness) -> Verdict:
-        accepted, node = [0], 0
-        while True:
-            best = int(laws.law(node).argmax())
-            match = [c for c in tree.children[node] if tree.token_list[c] == best]
-            if not match:
-                token = rng.categorical(laws.law(node), laws.position(node))
-                return Verdict(tuple(accepted), token)
-            node = match[0]
-            accepted.append(node)
-
-
-class AlwaysAccepts(Match):
-    """Wrong: takes the first child without asking the target."""
-
-    def judge(self, laws: NodeLaws, tree: TokenTree, rng: Randomness) -> Verdict:
-        if tree.nodes == 0:
-            return super().judge(laws, tree, rng)
-        token = rng.categorical(laws.law(1), laws.position(1))
-        return Verdict((0, 1), token)
-
-
-@pytest.mark.parametrize("wrong", [BonusFromTheRoot, ArgmaxAcceptance, AlwaysAccepts])
-@pytest.mark.parametrize("tree", TREES)
-def test_a_wrong_verifier_is_rejected(wrong: type[Match], tree: str) -> None:
-    pipeline = engine(factorized(1), TREES[tree](), CONTROLLERS["fixed"](), verifier=wrong())
-    with pytest.raises(AssertionError, match="first wrong prefix"):
-        assert_lossless(pipeline, [0, 1], HORIZON, SAMPLINGS["T=1"])
+def test_plain_decoding_keeps_the_law(seed: int) -> None:
+    options = GenerationOptions(temperature=1.0)
+    assert_lossless(Engine(toy_target(seed), Match()), PROMPT, HORIZON, options)
 
 
 class Watching(Match):
@@ -113,29 +124,18 @@ class Watching(Match):
         return verdict
 
 
-def test_the_enumerated_pipelines_do_speculate() -> None:
+@pytest.mark.parametrize("drafter", LAWS)
+def test_the_enumerated_pipelines_do_speculate(drafter: str) -> None:
     """Exactness would be vacuous if drafts were never accepted, or never rejected."""
     watching = Watching()
-    pipeline = engine(
-        factorized(1), TREES["best_first"](), CONTROLLERS["fixed"](), verifier=watching
-    )
-    law = exact_law(pipeline, [0, 1], HORIZON, SAMPLINGS["T=1"])
-    assert sum(law.values()) == pytest.approx(1.0, abs=1e-12)
+    for seed in range(3):
+        Cell(drafter, "best_first", seed=seed).check(verifier=watching)  # type: ignore[arg-type]
     assert {accepted for budget, accepted in watching.seen if budget} >= {0, 1, 2}
 
 
 def test_roofline_budgets_move_with_the_scripted_clock() -> None:
-    """If the clock never moved a budget, the roofline cases would say no more than `fixed`."""
-    budgets = set()
-    for increments in itertools.product((1e-4, 3e-2), repeat=3):
-        watching = Watching()
-        pipeline = engine(
-            factorized(1),
-            TREES["best_first"](),
-            CONTROLLERS["roofline"](),
-            verifier=watching,
-            clock=ScriptedClock(increments),
-        )
-        exact_law(pipeline, [0, 1], HORIZON, SAMPLINGS["T=1"])
-        budgets |= {budget for budget, _ in watching.seen}
-    assert len(budgets) > 2
+    """If the clock never moved a budget, the roofline cells would say no more than `fixed`."""
+    watching = Watching()
+    for seed in range(6):
+        Cell(tree="best_first", controller="roofline", seed=seed).check(verifier=watching)
+    assert len({budget for budget, _ in watching.seen}) > 2

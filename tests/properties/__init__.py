@@ -1,0 +1,1 @@
+"""Properties of whole pipelines, each with controls that must fail it."""
