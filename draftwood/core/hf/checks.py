@@ -12,7 +12,7 @@ from draftwood.core.hf.versions import accepts, text_config
 from draftwood.core.values import TokenTree
 
 if TYPE_CHECKING:
-    from draftwood.core.hf.target import HFTarget
+    from draftwood.core.hf.target import HFSession, HFTarget
 
 ATTENTIONS = ("sdpa", "eager")
 SUPPORTED_LAYERS = ("full_attention", "sliding_attention")
@@ -99,43 +99,40 @@ def _tolerance(dtype: torch.dtype) -> float:
 def self_check(target: "HFTarget") -> None:
     """Score a tiny tree and raise UnsupportedTarget unless its paths behave like texts.
 
-    A node's logits must equal those of its path decoded alone, must not move when a sibling's
-    token changes, and must be right again after a branch was committed. Five forwards of at most
-    four tokens.
+    A node's logits must equal those of its path as a chain, must not move when a sibling's token
+    changes, and must be right again after a branch was committed. Five forwards of at most four
+    tokens.
     """
     size = min(target.vocab_size, target.vocab_limit or target.vocab_size)
-    prompt = [1 % size, 2 % size]
-    tokens = [token % size for token in (3, 4, 5, 6)]
+    anchor, child, uncle, grandchild, after, other = (token % size for token in range(3, 9))
 
-    def scores(tree: TokenTree, commit: list[int] | None = None) -> torch.Tensor:
-        session = target.open()
-        session.prefill(prompt)
-        logits = target.forward([(session, tree)])[0].logits
-        if commit is not None:
-            session.commit(commit)
-            logits = target.forward([(session, TokenTree.root(7 % size))])[0].logits
-        return logits[:, :size].double().cpu()
+    def scores(session: "HFSession", tree: TokenTree) -> torch.Tensor:
+        return target.forward([(session, tree)])[0].logits[:, :size].double().cpu()
 
-    def tree(third: int) -> TokenTree:
-        """Anchor with two children; the first has a child that comes after its uncle."""
-        return TokenTree.of([*tokens[:2], third, tokens[3]], [-1, 0, 0, 1], [0, 1, 1, 2], [0.0] * 4)
+    def branching(uncle: int) -> TokenTree:
+        """The anchor has two children; the first has a child that comes after its uncle."""
+        tokens = [anchor, child, uncle, grandchild]
+        return TokenTree.of(tokens, [-1, 0, 0, 1], [0, 1, 1, 2], [0.0] * 4)
 
     try:
-        branch = scores(tree(tokens[2]))
-        sibling = scores(tree(8 % size))
-        path = [tokens[0], tokens[1], tokens[3]]
-        alone = scores(TokenTree.of(path, [-1, 0, 1], [0, 1, 2], [0.0] * 3))
-        rolled = scores(tree(tokens[2]), commit=[0, 1, 3])
-        grown = [*path, 7 % size]
-        straight = scores(TokenTree.of(grown, [-1, 0, 1, 2], [0, 1, 2, 3], [0.0] * 4))
+        session = target.open()
+        session.prefill([1 % size, 2 % size])
+        chain = TokenTree.of(
+            [anchor, child, grandchild, after], [-1, 0, 1, 2], [0, 1, 2, 3], [0.0] * 4
+        )
+        straight = scores(session, chain)
+        sibling = scores(session, branching(other))
+        branch = scores(session, branching(uncle))
+        session.commit([0, 1, 3])
+        rolled = scores(session, TokenTree.root(after))
     except (TypeError, ValueError, RuntimeError, IndexError, KeyError, AttributeError) as error:
         raise UnsupportedTarget(
             f"{target.name} cannot score a tree (explicit 4-D mask, positions and a cache of "
             f"ours): {type(error).__name__}: {error}"
         ) from error
-    limit = _tolerance(target.dtype) * float(alone.abs().max())
+    limit = _tolerance(target.dtype) * float(straight.abs().max())
     failures = {
-        "a path in a tree does not score like the same text": (branch[[0, 1, 3]], alone),
+        "a path in a tree does not score like the same text": (branch[[0, 1, 3]], straight[:3]),
         "a sibling's token moves another branch": (sibling[[0, 1, 3]], branch[[0, 1, 3]]),
         "a committed branch does not continue like the same text": (rolled[-1], straight[-1]),
     }

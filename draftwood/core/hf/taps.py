@@ -58,7 +58,7 @@ class Taps:
             def hook(module: nn.Module, inputs: Any, output: Any) -> None:
                 # Another thread may be running the same model meanwhile.
                 if threading.get_ident() == owner:
-                    found[place] = output if isinstance(output, Tensor) else output[0]
+                    found[place] = _hidden(module, output)
 
             return hook
 
@@ -70,6 +70,17 @@ class Taps:
         finally:
             for handle in handles:
                 handle.remove()
+
+
+def _hidden(module: nn.Module, output: Any) -> Tensor:
+    """The (1, n, H) state in what a layer or the decoder returns."""
+    state: Tensor = output if isinstance(output, Tensor) else output[0]
+    if state.ndim != 3:
+        raise UnsupportedTarget(
+            f"{type(module).__name__} passes on {tuple(state.shape)}, not one state per token: "
+            "this model's layers cannot be tapped"
+        )
+    return state
 
 
 def side_by_side(parts: Sequence[Tensor]) -> Tensor | None:

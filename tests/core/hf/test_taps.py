@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch
 
-from draftwood.core.errors import PairingError
+from draftwood.core.errors import PairingError, UnsupportedTarget
 from draftwood.core.hf import HFTarget
 from draftwood.core.values import TokenTree
 
@@ -104,3 +104,12 @@ def test_a_forward_in_another_thread_is_not_recorded(fresh_model):
 def test_layers_that_do_not_exist_cannot_be_tapped(layer, tiny_target):
     with pytest.raises(PairingError, match="layers 0 to 3"):
         tiny_target("llama").open(taps=[0, layer])
+
+
+def test_layers_with_several_states_per_token_cannot_be_tapped(fresh_model):
+    model = fresh_model("llama")
+    target = HFTarget(model)
+    model.model.layers[1].register_forward_hook(lambda m, i, output: output[None], prepend=True)
+    with pytest.raises(UnsupportedTarget, match="cannot be tapped"):
+        target.open(taps=[1]).prefill([1, 2])
+    assert hooks_on(model) == 1
