@@ -10,6 +10,7 @@ from attrs import frozen
 from draftwood.core.build import build_component
 from draftwood.core.generation import Generation, Pipeline
 from draftwood.core.interfaces import CostProbe, Target
+from draftwood.core.manager import installed
 from draftwood.core.plugin import Kind
 from draftwood.plugins.controllers.options import RooflineOptions
 from draftwood.plugins.controllers.roofline import Roofline
@@ -26,9 +27,12 @@ TREES: dict[str, tuple[str, dict[str, Any]]] = {
     "static": ("static", {}),
     "heap": ("best_first", {"max_nodes": 24, "form": "heap"}),
     "levelled": ("best_first", {"max_nodes": 24, "form": "levelled"}),
+    "sampled-chain": ("sampled", {}),
+    "sampled-tree": ("sampled", {"widths": (3, 2, 1, 1)}),
+    "sampled-iid": ("sampled", {"widths": (3, 2, 1, 1), "replacement": True}),
 }
 CONTROLLERS = ("fixed", "roofline-nominal", "roofline-wall")
-VERIFIERS = ("match",)
+VERIFIERS = ("match", "ratio", "multi_round", "traversal")
 CLOCK = (1e-3, 2e-3, 5e-4, 8e-3)
 
 
@@ -55,6 +59,14 @@ def controller(name: str) -> Any:
 def tree(name: str) -> Any:
     plugin, options = TREES[name]
     return build_component(Kind.TREE, plugin, **options)
+
+
+def has_a_law_for(verifier: str, tree_name: str) -> bool:
+    """Whether a pipeline may combine the two."""
+    name, options = TREES[tree_name]
+    rule, shape = installed().get(Kind.VERIFIER, verifier), installed().get(Kind.TREE, name)
+    draws = shape.plugin.traits(shape.plugin.options(**options)).draws  # type: ignore[union-attr]
+    return draws in rule.plugin.traits(rule.plugin.options()).draws  # type: ignore[union-attr]
 
 
 @frozen

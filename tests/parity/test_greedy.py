@@ -3,7 +3,7 @@
 import pytest
 
 from draftwood.core.manager import installed
-from draftwood.core.plugin import Draws, Kind
+from draftwood.core.plugin import Kind
 
 from .models import ARCHITECTURES, ATTENTIONS, WINDOW, WINDOWED, generated
 from .parts import (
@@ -13,6 +13,7 @@ from .parts import (
     VERIFIERS,
     Case,
     assert_same_text,
+    has_a_law_for,
     plain,
     speculative,
 )
@@ -40,10 +41,19 @@ def test_plain_text_is_generates_and_does_not_repeat_itself(case: Case) -> None:
     assert len(set(text[NEW // 2 :])) >= 10
 
 
+# Greedy laws are one-hot, so every rule must give the same text, not only those that keep seeds.
+PARTS = [
+    (tree, controller, verifier)
+    for tree in TREES
+    for verifier in VERIFIERS
+    if has_a_law_for(verifier, tree)
+    for controller in CONTROLLERS
+    if verifier == "match" or controller != "roofline-nominal"
+]
+
+
 @pytest.mark.parametrize("attention", ATTENTIONS)
-@pytest.mark.parametrize("verifier", VERIFIERS)
-@pytest.mark.parametrize("controller", CONTROLLERS)
-@pytest.mark.parametrize("tree", TREES)
+@pytest.mark.parametrize(("tree", "controller", "verifier"), PARTS)
 def test_every_combination_of_parts_keeps_the_text(
     tree: str, controller: str, verifier: str, attention: str
 ) -> None:
@@ -53,12 +63,12 @@ def test_every_combination_of_parts_keeps_the_text(
     )
 
 
-# Each case meets a chain and one branching tree; which one goes round with the cases.
-BRANCHING = ("static", "heap", "levelled")
+# Which tree goes round with the cases; where there is nothing to vary but the model, a chain too.
+BRANCHING = ("static", "heap", "levelled", "sampled-tree")
 PAIRS = [
     pytest.param(case, tree, id=f"{name}-{tree}")
     for number, (case, name) in enumerate(zip(CASES, IDS, strict=True))
-    for tree in ("chain", BRANCHING[number % 3])
+    for tree in ("chain", BRANCHING[number % 4])[case.length != 20 :]
 ]
 
 
@@ -67,24 +77,23 @@ def test_every_architecture_and_prompt_length_keeps_the_text(case: Case, tree: s
     assert_same_text(case, lambda case: speculative(case, tree))
 
 
-def test_every_bundled_part_with_seed_parity_is_among_the_combinations() -> None:
+def test_every_bundled_part_is_among_the_combinations() -> None:
     registry = installed()
     bundled = {
         kind: {
-            entry.plugin.name: entry.plugin.traits(entry.plugin.options())
+            entry.plugin.name
             for entry in registry.registered
             if entry.kind is kind and entry.source.bundled
         }
-        for kind in (Kind.TREE, Kind.CONTROLLER, Kind.VERIFIER)
+        for kind in (Kind.TREE, Kind.CONTROLLER)
     }
-    deterministic = {
-        name for name, t in bundled[Kind.TREE].items() if t.draws is Draws.DETERMINISTIC
+    assert bundled[Kind.TREE] == {plugin for plugin, _ in TREES.values()}
+    assert bundled[Kind.CONTROLLER] == {name.partition("-")[0] for name in CONTROLLERS}
+    on_any_device = {
+        entry.plugin.name
+        for entry in registry.registered
+        if entry.kind is Kind.VERIFIER
+        and entry.source.bundled
+        and not entry.plugin.traits(entry.plugin.options()).devices  # type: ignore[union-attr]
     }
-    assert deterministic <= {plugin for plugin, _ in TREES.values()}
-    assert set(bundled[Kind.CONTROLLER]) <= {name.partition("-")[0] for name in CONTROLLERS}
-    parity = {
-        name
-        for name, traits in bundled[Kind.VERIFIER].items()
-        if traits.seed_parity and not traits.devices
-    }
-    assert parity <= set(VERIFIERS)
+    assert on_any_device == set(VERIFIERS)

@@ -35,7 +35,7 @@ BFLOAT16 = 0.04
 
 SHAPES = list(TREES)
 PAIRS = [
-    pytest.param(name, attention, SHAPES[number % 4], id=f"{name}-{attention}")
+    pytest.param(name, attention, SHAPES[number % len(SHAPES)], id=f"{name}-{attention}")
     for number, (name, attention) in enumerate((n, a) for n in ARCHITECTURES for a in ATTENTIONS)
 ]
 
