@@ -108,7 +108,7 @@ def initialise(model: DFlashModel, target: Any = None) -> DFlashModel:
         nn.init.zeros_(layer.self_attn.o_proj.weight)
         nn.init.zeros_(layer.mlp.down_proj.weight)
     norm = getattr(decoder_of(target), "norm", None) if target is not None else None
-    if getattr(norm, "weight", None) is not None:
+    if norm is not None and getattr(norm, "weight", None) is not None:
         model.norm.weight.data.copy_(norm.weight.data)
     return model
 

@@ -9,12 +9,12 @@ nor the model's training data: prompts taken from them are text the models have 
 
 import argparse
 import hashlib
+import json
 import sysconfig
 from pathlib import Path
 
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
 
 END, MASK = "<|endoftext|>", "<|mask|>"
 VOCAB = 2048
@@ -61,7 +61,7 @@ def sources(root: Path) -> dict[str, str]:
     return found
 
 
-def train_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
+def train_tokenizer(texts: list[str]) -> Tokenizer:
     """A byte-level BPE: every string round-trips, and runs of indentation become one token."""
     core = Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -73,20 +73,28 @@ def train_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
         show_progress=False,
     )
     core.train_from_iterator(texts, trainer)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=core,
-        eos_token=END,
-        pad_token=END,
-        mask_token=MASK,
-        model_max_length=4096,
-        clean_up_tokenization_spaces=False,
-    )
+    return core
 
 
-def encode(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> np.ndarray:
+def save_tokenizer(core: Tokenizer, folder: Path) -> None:
+    """A folder that AutoTokenizer reads."""
+    folder.mkdir(exist_ok=True)
+    core.save(str(folder / "tokenizer.json"))
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": END,
+        "pad_token": END,
+        "mask_token": MASK,
+        "model_max_length": 4096,
+        "clean_up_tokenization_spaces": False,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
+def encode(core: Tokenizer, texts: list[str]) -> np.ndarray:
     """All texts as one uint16 array, each preceded by the end-of-text token."""
-    end = tokenizer.eos_token_id
-    pieces = [[end, *ids] for ids in tokenizer(texts)["input_ids"]]
+    end = core.token_to_id(END)
+    pieces = [[end, *encoding.ids] for encoding in core.encode_batch(texts)]
     return np.concatenate([np.asarray(p, np.uint16) for p in [*pieces, [end]]])
 
 
@@ -103,7 +111,7 @@ def main() -> None:
         print(f"held-out files this Python does not have: {', '.join(missing)}")
     train = [text for name, text in found.items() if name not in set(heldout)]
     tokenizer = train_tokenizer(train)
-    tokenizer.save_pretrained(work / "tokenizer")
+    save_tokenizer(tokenizer, work / "tokenizer")
     for split, texts in {
         "train": train,
         "heldout": [found[name] for name in heldout if name in found],

@@ -10,12 +10,10 @@ the next call continues from the last checkpoint.
 """
 
 import argparse
-import contextlib
-import ctypes
 import json
 import math
 import os
-import time
+import shutil
 from copy import deepcopy
 from pathlib import Path
 
@@ -25,45 +23,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AttentionInterface, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
+from draftwood.training.muon import Muon
+from draftwood.training.pace import Clock, Progress, rate, save_checkpoint, settle
+
 WARM_UP, COOL_DOWN = 0.02, 0.4  # fractions of the budget
-
-
-class Muon:
-    """Momentum orthogonalised by Newton-Schulz, batched over matrices of the same shape.
-
-    Stacking matters on a CPU: a deep, narrow model has hundreds of small matrices.
-    """
-
-    def __init__(self, params: list[nn.Parameter], momentum: float = 0.95) -> None:
-        self.momentum = momentum
-        shapes = sorted({tuple(p.shape) for p in params})
-        self.groups = [[p for p in params if tuple(p.shape) == shape] for shape in shapes]
-        self.buffers = [torch.zeros(len(g), *g[0].shape) for g in self.groups]
-
-    @torch.no_grad()
-    def step(self, lr: float, weight_decay: float) -> None:
-        """One update from the parameters' `.grad`; lr is the RMS-like step of a square matrix."""
-        for group, buffer in zip(self.groups, self.buffers, strict=True):
-            grad = torch.stack([p.grad for p in group]).float()
-            buffer.lerp_(grad, 1 - self.momentum)
-            update = orthogonalise(grad.lerp(buffer, self.momentum))
-            rows, columns = group[0].shape
-            update = update.float() * max(1.0, rows / columns) ** 0.5
-            for p, u in zip(group, update, strict=True):
-                p.mul_(1 - lr * weight_decay).sub_(u, alpha=lr)
-
-
-def orthogonalise(g: Tensor, steps: int = 5) -> Tensor:
-    """The nearest semi-orthogonal matrices to g (n, rows, columns), roughly, in bfloat16."""
-    a, b, c = 3.4445, -4.7750, 2.0315
-    x = g.bfloat16()
-    if tall := x.shape[1] > x.shape[2]:
-        x = x.mT
-    x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
-    for _ in range(steps):
-        gram = x @ x.mT
-        x = a * x + (b * gram + c * gram @ gram) @ x
-    return x.mT if tall else x
 
 
 def plain_attention(
@@ -131,34 +94,14 @@ def heldout_loss(model: nn.Module, tokens: np.ndarray, context: int, autocast: b
     return float(np.mean([loss_of(model, b, autocast).item() for b in batches]))
 
 
-def rate(progress: float) -> float:
-    """The learning rate's factor at a fraction of the budget: warm-up, constant, linear to zero."""
-    return min(1.0, progress / WARM_UP + 0.01, max(0.0, (1 - progress) / COOL_DOWN))
-
-
 def export(model: Qwen3ForCausalLM, tokenizer_dir: Path, out: Path) -> None:
     """Write a Hugging Face folder with bfloat16 weights: a rounded copy of the model's."""
     copy = Qwen3ForCausalLM(deepcopy(model.config))
     copy.load_state_dict(model.state_dict())
     copy.to(torch.bfloat16).config.use_cache = True
+    copy.generation_config.use_cache = True
     copy.save_pretrained(out)
-    AutoTokenizer.from_pretrained(tokenizer_dir).save_pretrained(out)
-
-
-def save(path: Path, state: dict) -> None:
-    """Write a checkpoint atomically: a kill leaves the old one or the new one, never half."""
-    partial = path.with_suffix(".partial")
-    torch.save(state, partial)
-    partial.replace(path)
-
-
-def keep_freed_memory() -> None:
-    """Tell glibc to reuse large blocks: mapping fresh pages at every step costs a third of it."""
-    m_trim_threshold, m_mmap_max = -1, -4
-    with contextlib.suppress(OSError, AttributeError):
-        libc = ctypes.CDLL(None)
-        libc.mallopt(m_mmap_max, 0)
-        libc.mallopt(m_trim_threshold, -1)
+    shutil.copytree(tokenizer_dir, out, dirs_exist_ok=True)
 
 
 def arguments() -> argparse.Namespace:
@@ -192,9 +135,7 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     """Train until the budget is spent, then export and report the rounded weights' loss."""
     args = arguments()
-    os.nice(args.nice)
-    keep_freed_memory()
-    torch.set_num_threads(args.threads)
+    settle(args.threads, args.nice)
     torch.manual_seed(args.seed)
     train, heldout = (np.load(args.work / f"{split}.npy") for split in ("train", "heldout"))
     tokenizer = AutoTokenizer.from_pretrained(args.work / "tokenizer")
@@ -203,73 +144,52 @@ def main() -> None:
     others = [p for n, p in model.named_parameters() if p.ndim != 2 or "embed" in n]
     muon = Muon(matrices)
     adam = torch.optim.AdamW(others, lr=args.adam_lr, betas=(0.9, 0.95), weight_decay=0.0)
-    step, spent = 0, 0.0
+    step, clock = 0, Clock(args.pause_file)
     checkpoint = args.work / "target.pt"
     if checkpoint.exists():
         state = torch.load(checkpoint, weights_only=True)
         model.load_state_dict(state["model"])
         adam.load_state_dict(state["adam"])
         muon.buffers = state["muon"]
-        step, spent = state["step"], state["spent"]
-        print(f"continuing at step {step}, {spent / 60:.1f} minutes spent", flush=True)
+        step, clock = state["step"], Clock(args.pause_file, state["spent"])
+        print(f"continuing at step {step}, {clock.spent / 60:.1f} minutes spent", flush=True)
     if args.compile:
         for layer in model.model.layers:
             layer.compile(dynamic=False)  # two window lengths: two exact kernels, not one general
     parameters = sum(p.numel() for p in model.parameters())
     print(f"{parameters / 1e6:.2f}M parameters, {len(train):,} training tokens", flush=True)
 
+    progress, mean = Progress("target", clock), math.nan
     budget = args.steps or args.minutes * 60
-    last_save = last_eval = last_export = last_line = spent
-    mean, first = math.nan, step
-    started = time.monotonic()
-    while (progress := (step if args.steps else spent) / budget) < 1:
-        while args.pause_file.exists():
-            time.sleep(1)
-            started = time.monotonic()
+    while (done := (step if args.steps else clock.spent) / budget) < 1:
+        clock.wait_while_paused()
+        factor = rate(done, WARM_UP, COOL_DOWN)
         for group in adam.param_groups:
-            group["lr"] = args.adam_lr * rate(progress)
-        context = args.context if progress < 1 - COOL_DOWN else args.long_context
+            group["lr"] = args.adam_lr * factor
+        context = args.context if done < 1 - COOL_DOWN else args.long_context
         loss = loss_of(model, windows(train, step, context, args), args.autocast)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        muon.step(args.lr * rate(progress), args.weight_decay)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        muon.step(args.lr * factor, args.weight_decay)
         adam.step()
         model.zero_grad()
+        step += 1
         mean = loss.item() if math.isnan(mean) else mean + 0.05 * (loss.item() - mean)
-        now = time.monotonic()
-        step, spent, seconds, started = step + 1, spent + now - started, now - started, now
-        if spent - last_line > 10 or step - first < 4:
-            last_line = spent
-            bar = "#" * int(30 * progress) + "-" * (30 - int(30 * progress))
-            speed = args.batch * args.context / seconds
-            print(
-                f"[{bar}] {progress:6.1%} step {step} loss {mean:.3f} {speed:,.0f} tok/s",
-                flush=True,
-            )
-        if spent - last_eval > 240:
-            value, last_eval = heldout_loss(model, heldout, args.context, args.autocast), spent
-            print(f"  {spent / 60:.1f} min, step {step}: held-out {value:.4f}", flush=True)
-        if spent - last_save > 120:
-            last_save = spent
-            save(
-                checkpoint,
-                {
-                    "model": model.state_dict(),
-                    "adam": adam.state_dict(),
-                    "muon": muon.buffers,
-                    "step": step,
-                    "spent": spent,
-                },
-            )
-        if spent - last_export > args.export_minutes * 60:
-            last_export = spent
+        progress.show(done, f"step {step}, loss {mean:.3f}")
+        if clock.due("evaluate", 240):
+            value = heldout_loss(model, heldout, args.context, args.autocast)
+            progress.say(f"{clock.spent / 60:.1f} min, step {step}: held-out {value:.4f}")
+        if clock.due("checkpoint", 120):
+            state = {"model": model.state_dict(), "adam": adam.state_dict(), "muon": muon.buffers}
+            save_checkpoint(checkpoint, {**state, "step": step, "spent": clock.spent})
+        if clock.due("export", 60 * args.export_minutes):
             export(model, args.work / "tokenizer", args.out)
 
     export(model, args.work / "tokenizer", args.out)
     rounded = Qwen3ForCausalLM.from_pretrained(args.out, dtype=torch.float32)
     report = {
         "steps": step,
-        "minutes": round(spent / 60, 1),
+        "minutes": round(clock.spent / 60, 1),
         "parameters": parameters,
         **{
             f"{name}_{context}": round(heldout_loss(weights, heldout, context, False), 4)
