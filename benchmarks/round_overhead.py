@@ -182,7 +182,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    bundled = not arguments.random and (files("draftwood") / "assets" / "tiny-python").is_dir()
+    bundled = not arguments.random and _bundled_pair()
     pipeline = load_pipeline(arguments.pipeline) if bundled else None
     target = None if pipeline else random_target()
     rows = []
@@ -196,6 +196,11 @@ def main() -> None:
         with cProfile.Profile() as profile:
             used.generate(prompt, max_new_tokens=arguments.new, eos_token_id=())
         pstats.Stats(profile).sort_stats("tottime").print_stats(30)
+
+
+def _bundled_pair() -> bool:
+    folder = files("draftwood") / "assets" / "tiny-python"
+    return all((folder / part / "config.json").is_file() for part in ("target", "drafter"))
 
 
 def _prompt(pipeline: Pipeline | None, length: int) -> list[int]:

@@ -11,13 +11,20 @@ from draftwood.core.generation import Generation, Pipeline
 
 from .parts import first_difference, speculated
 
-BUNDLED = (files("draftwood") / "assets" / "tiny-python").is_dir()
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not BUNDLED, reason="this build has no bundled models"),
-]
 
-SPECULATING = ("dflash", "tree-16", "eagle-static", "bastion", "ngram")
+def lacking(part: str) -> pytest.MarkDecorator:
+    config = files("draftwood") / "assets" / "tiny-python" / part / "config.json"
+    return pytest.mark.skipif(not config.is_file(), reason=f"this build bundles no {part}")
+
+
+pytestmark = [pytest.mark.slow, lacking("target")]
+SPECULATING = [
+    "ngram",
+    *(
+        pytest.param(name, marks=lacking("drafter"))
+        for name in ("dflash", "tree-16", "eagle-static", "bastion")
+    ),
+]
 PROMPT = """class Stack:
     def __init__(self):
         self.items = []
