@@ -90,6 +90,18 @@ def attention_set_to(config: Any, name: str | None) -> Iterator[None]:
         config._attn_implementation = before
 
 
+@contextmanager
+def refused_if_it_raises(name: str) -> Iterator[None]:
+    """What a model raises in its first forwards becomes the reason of an UnsupportedTarget."""
+    try:
+        yield
+    except (TypeError, ValueError, RuntimeError, IndexError, KeyError, AttributeError) as error:
+        raise UnsupportedTarget(
+            f"{name} cannot score a tree (explicit 4-D mask, positions and a cache of ours): "
+            f"{type(error).__name__}: {error}"
+        ) from error
+
+
 def _tolerance(dtype: torch.dtype) -> float:
     """Largest difference, relative to the largest logit, that rounding explains. Models round
     their norms to float32 even in float64."""
@@ -114,7 +126,7 @@ def self_check(target: "HFTarget") -> None:
         tokens = [anchor, child, uncle, grandchild]
         return TokenTree.of(tokens, [-1, 0, 0, 1], [0, 1, 1, 2], [0.0] * 4)
 
-    try:
+    with refused_if_it_raises(target.name):
         session = target.open()
         session.prefill([1 % size, 2 % size])
         chain = TokenTree.of(
@@ -125,11 +137,6 @@ def self_check(target: "HFTarget") -> None:
         branch = scores(session, branching(uncle))
         session.commit([0, 1, 3])
         rolled = scores(session, TokenTree.root(after))
-    except (TypeError, ValueError, RuntimeError, IndexError, KeyError, AttributeError) as error:
-        raise UnsupportedTarget(
-            f"{target.name} cannot score a tree (explicit 4-D mask, positions and a cache of "
-            f"ours): {type(error).__name__}: {error}"
-        ) from error
     limit = _tolerance(target.dtype) * float(straight.abs().max())
     failures = {
         "a path in a tree does not score like the same text": (branch[[0, 1, 3]], straight[:3]),

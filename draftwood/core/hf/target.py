@@ -88,7 +88,7 @@ class HFTarget(Target):
         windows = kind_windows(self.config)
         self._masks = Masks(windows, len(windows) > 1, self.dtype, self.device)
         probe = ShapeProbe()
-        with torch.inference_mode():
+        with torch.inference_mode(), checks.refused_if_it_raises(self.name):
             token = torch.zeros(1, dtype=torch.int64)
             logits = self._call(token, token, probe, None)
         self.vocab_size: int = logits.shape[-1]
@@ -112,6 +112,7 @@ class HFTarget(Target):
             )
         (session, tree), *_ = work
         assert isinstance(session, HFSession)
+        session.pending = 0  # if this forward fails, the rows of the last one are spoilt
         with torch.inference_mode():
             visible = None if len(tree) == 1 else tree.ancestors()
             logits, parts = self._score(session, tree.tokens, visible, tree.depths, 0)
@@ -121,6 +122,7 @@ class HFTarget(Target):
     def _prefill(self, session: HFSession, ids: Sequence[int]) -> Forwarded:
         """The prompt in chunks; only the last token's logits are computed."""
         tokens = torch.tensor(ids)
+        self._check_room(len(ids) - 1)
         features = []
         with torch.inference_mode():
             session.cache.reserve(len(ids))
@@ -139,7 +141,7 @@ class HFTarget(Target):
         """One forward of nodes behind the session's context: (n, V) logits (the last `keep` rows
         if any), and the tapped outputs (1, n, H)."""
         length = session.length
-        self._check_room(length, depths)
+        self._check_room(length + int(depths.max()))
         session.cache.reserve(len(tokens))
         mask = self._masks.build(visible, depths, length)
         attention = nullcontext() if session.attention is None else self._attention(session)
@@ -164,11 +166,8 @@ class HFTarget(Target):
         )
         return output.logits[0, -keep:] if keep else output.logits[0]
 
-    def _check_room(self, length: int, depths: Tensor) -> None:
-        if self.max_context is None:
-            return
-        last = length + int(depths.max())
-        if last >= self.max_context:
+    def _check_room(self, last: int) -> None:
+        if self.max_context is not None and last >= self.max_context:
             raise RequestError(
                 f"position {last} is past the {self.max_context} that {self.name} can hold"
             )

@@ -205,3 +205,25 @@ def test_prompts_that_cannot_be_prefilled(tiny_target):
     session.prefill([1])
     with pytest.raises(RequestError, match="fresh session"):
         session.prefill([1])
+
+
+def test_a_prompt_over_the_limit_leaves_the_session_fresh(tiny_target):
+    session = tiny_target("llama").open()
+    with pytest.raises(RequestError, match="past the 320"):
+        session.prefill([1] * 321)
+    assert session.length == 0
+    session.prefill([1] * 320)
+
+
+def test_a_forward_that_fails_leaves_nothing_to_commit(tiny_target):
+    target = tiny_target("llama")
+    session = target.open()
+    session.prefill([1, 2])
+    target.forward([(session, TokenTree.root(3))])
+    with pytest.raises(IndexError):
+        target.forward([(session, TokenTree.root(999))])
+    with pytest.raises(TreeError, match="cannot commit"):
+        session.commit([0])
+    target.forward([(session, TokenTree.root(3))])
+    session.commit([0])
+    assert session.length == 3
