@@ -25,15 +25,11 @@ SPECULATING = [
         for name in ("dflash", "tree-16", "eagle-static", "bastion")
     ),
 ]
-PROMPT = """class Stack:
-    def __init__(self):
-        self.items = []
-
-    def push(self, item):
-        self.items.append(item)
-
-    def pop(self):
-"""
+# Full of repetition, so that a look-up has something to find in sampled text too.
+PROMPT = "class Point:\n" + "".join(
+    f"    def get_{name}(self):\n        return self.{name}\n\n"
+    for name in ("x", "y", "width", "height")
+)
 SETTINGS: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0.0},
     "sampled": {"temperature": 1.0, "seed": 7},
@@ -47,7 +43,7 @@ def pipeline(name: str) -> Pipeline:
 
 @cache
 def decoded(name: str, setting: str) -> Generation:
-    return pipeline(name).generate(PROMPT, max_new_tokens=120, **SETTINGS[setting])
+    return pipeline(name).generate(PROMPT, max_new_tokens=160, **SETTINGS[setting])
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
