@@ -34,7 +34,7 @@ __all__ = [
     "exact_law",
     "outcomes",
     "target_law",
+    "total_variation",
     "toy_drafter",
     "toy_target",
-    "total_variation",
 ]

@@ -22,16 +22,24 @@ from draftwood.testing.oracle import OracleTarget, ScriptedClock
 Law = dict[tuple[int, ...], float]
 """Probability of each sequence of new tokens."""
 
+Conditional = dict[int, float]
+"""Probability of each next token after some prefix."""
+
 TOLERANCE = 1e-12
 
 
 @frozen(eq=False)
 class _State:
-    """A run between rounds, and what outlives it: the controller's machine state."""
+    """A run between rounds, and what outlives it: the controller's machine state.
+
+    live: keys drawn at positions that are still open. past: all others, of every path that was
+    merged into this one. No later draw may use either.
+    """
 
     run: Run
     machine: object
-    used: frozenset[Key]
+    live: frozenset[Key] = frozenset()
+    past: frozenset[Key] = frozenset()
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -43,7 +51,7 @@ class _State:
             run.last_draft,
             run.controller_state,
             self.machine,
-            self.used,
+            self.live,
         )
 
 
@@ -67,7 +75,7 @@ def exact_law(
     options = attrs.evolve(options, max_new_tokens=horizon)
     machine = engine.machine
     request = Request(tuple(prompt), options, Enumerating(), tuple(processors))
-    level = [(1.0, _State(engine.open(request), machine, frozenset()))]
+    level = [(1.0, _State(engine.open(request), machine))]
     law: Law = {}
     try:
         while level:
@@ -78,9 +86,10 @@ def exact_law(
                     law[tokens] = law.get(tokens, 0.0) + weight
                     continue
                 for probability, after in _round(engine, state):
-                    known = following.get(after.key)
-                    mass = weight * probability + (known[0] if known else 0.0)
-                    following[after.key] = (mass, known[1] if known else after)
+                    mass, known = following.get(after.key, (0.0, after))
+                    past = known.past | after.past
+                    merged = attrs.evolve(known, past=past) if past != known.past else known
+                    following[after.key] = (mass + weight * probability, merged)
             level = list(following.values())
     finally:
         engine.machine = machine
@@ -95,13 +104,15 @@ def _round(engine: Engine, state: _State) -> list[tuple[float, _State]]:
         run = state.run.fork()
         run.request = attrs.evolve(run.request, randomness=rng)
         engine.step([run])
-        return _State(run, engine.machine, frozenset())
+        return _State(run, engine.machine)
 
     results = []
-    for probability, after, rng in outcomes(experiment, state.used):
-        # Only keys that a later round could use again matter; the rest would hinder merging.
+    for probability, after, rng in outcomes(experiment, state.live | state.past):
+        # A key of a committed position cannot be drawn again by right code, whatever the path
+        # here: it need not keep states apart.
         live = frozenset(key for key in rng.used if key[1] >= len(after.run.ids))
-        results.append((probability, attrs.evolve(after, used=live)))
+        past = frozenset(rng.used) - live
+        results.append((probability, attrs.evolve(after, live=live, past=past)))
     return results
 
 
@@ -184,7 +195,8 @@ def compare(
     wanted = target_law(engine.target, prompt, horizon, options, processors)
     every = found.keys() | wanted.keys()
     error = max(abs(found.get(x, 0.0) - wanted.get(x, 0.0)) for x in every)
-    prefix, laws = None, ({}, {})
+    prefix: tuple[int, ...] | None = None
+    laws: tuple[Conditional, Conditional] = ({}, {})
     if error > tolerance:
         prefix, laws = _first_difference(found, wanted, horizon, tolerance)
     return Comparison(error, tuple(prompt), prefix, *laws, len(every))
@@ -215,9 +227,6 @@ def _options(pipeline: Engine | Pipeline, given: GenerationOptions | None) -> Ge
     if given is None and isinstance(pipeline, Pipeline):
         return pipeline.generation
     return given or GenerationOptions(temperature=1.0)
-
-
-Conditional = dict[int, float]
 
 
 def _first_difference(

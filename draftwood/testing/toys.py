@@ -37,7 +37,7 @@ def toy_target(seed: int = 0, vocab: int = VOCAB) -> OracleTarget:
     def law(prefix: Prefix) -> list[float]:
         rng = seeded("target", seed, prefix)
         weights = [rng.random() ** rng.choice((1, 3, 8)) for _ in range(vocab)]
-        if rng.random() < 0.3:
+        if rng.random() < 0.2:
             weights[rng.randrange(vocab)] = 0.0
         return [w + 1e-3 * (sum(weights) == 0) for w in weights]
 
@@ -60,14 +60,14 @@ def toy_drafter(law: Law, seed: int = 0, depth: int = DEPTH, vocab: int = VOCAB)
 
 
 def _logits(shape: tuple[int, ...], *key: object) -> Tensor:
-    """Random logits; one in six is -inf, never all of a row."""
+    """Random logits, flat to sharp; in one row of five some token has no chance."""
     rng = seeded(*key)
-    spread = rng.choice((0.3, 2.0, 5.0))
+    spread = rng.choice((0.3, 1.0, 4.0))
     values = torch.empty(shape, dtype=torch.float64)
     for row in values.view(-1, shape[-1]):
         for i in range(shape[-1]):
             row[i] = rng.gauss(0, spread)
-        if rng.random() < shape[-1] / 6:
+        if rng.random() < 0.2:
             row[rng.randrange(shape[-1])] = -torch.inf
     return values
 

@@ -1,0 +1,303 @@
+"""Parts that are wrong in ways that happened: each keeps to its interface and biases the output."""
+
+import itertools
+from collections.abc import Callable
+
+import torch
+from attrs import evolve
+
+from draftwood.core.engine import Engine, Run, Stopwatch
+from draftwood.core.interfaces import NodeLaws
+from draftwood.core.laws import sampling_law
+from draftwood.core.node_laws import TargetLaws
+from draftwood.core.options import Sampling
+from draftwood.core.plugin import Draws
+from draftwood.core.proposals import Factorized, Mixture, Proposal, Vocabulary
+from draftwood.core.randomness import Randomness
+from draftwood.core.values import Forwarded, Limits, RoundContext, TokenTree, Verdict
+from draftwood.plugins.trees.best_first import BestFirst
+from draftwood.plugins.trees.options import BestFirstOptions, SampledOptions
+from draftwood.plugins.trees.sampled import Sampled
+from draftwood.plugins.verifiers import traversal
+from draftwood.plugins.verifiers.match import Match
+from draftwood.plugins.verifiers.ratio import Ratio
+from draftwood.plugins.verifiers.residual import ratio
+from draftwood.plugins.verifiers.traversal import Traversal
+from draftwood.testing import OracleDrafter, toy_drafter
+
+
+def same_but(tree: TokenTree, q: torch.Tensor | None, nodes: list[int] | None = None) -> TokenTree:
+    """The tree with other declared laws, or with these draft nodes only (leaves may go)."""
+    kept = [0, *(nodes or range(1, len(tree)))]
+    index = {node: i for i, node in enumerate(kept)}
+    assert q is not None
+    return TokenTree.of(
+        [tree.token_list[node] for node in kept],
+        [index.get(tree.parent_list[node], -1) for node in kept],
+        [tree.depth_list[node] for node in kept],
+        [float(tree.log_rho[node]) for node in kept],
+        tree.draws,
+        q[[node - 1 for node in kept[1:]]],
+    )
+
+
+class BonusFromTheRoot(Match):
+    """Draws the bonus from the root's law whatever the path."""
+
+    def judge(self, laws: NodeLaws, tree: TokenTree, rng: Randomness) -> Verdict:
+        verdict = super().judge(laws, tree, rng)
+        if len(verdict.accepted) == 1:
+            return verdict
+        return evolve(verdict, bonus=rng.stream("x").categorical(laws.law(0), laws.position(0)))
+
+
+class ArgmaxAcceptance(Match):
+    """Above temperature 0, follows the target's argmax and samples the bonus only."""
+
+    def judge(self, laws: NodeLaws, tree: TokenTree, rng: Randomness) -> Verdict:
+        accepted, node = [0], 0
+        while True:
+            best = laws.argmax(node)
+            match = [c for c in tree.children[node] if tree.token_list[c] == best]
+            if not match:
+                token = rng.categorical(laws.law(node), laws.position(node))
+                return Verdict(tuple(accepted), token)
+            node = match[0]
+            accepted.append(node)
+
+
+class AlwaysAccepts(Match):
+    """Takes the first child without asking the target."""
+
+    def judge(self, laws: NodeLaws, tree: TokenTree, rng: Randomness) -> Verdict:
+        if tree.nodes == 0:
+            return super().judge(laws, tree, rng)
+        return Verdict((0, 1), rng.categorical(laws.law(1), laws.position(1)))
+
+
+class BonusFromP(Ratio):
+    """After a rejection draws from p instead of the residual."""
+
+    def judge(self, laws: NodeLaws, tree: TokenTree, rng: Randomness) -> Verdict:
+        accepted, node = [0], 0
+        while tree.children[node]:
+            (child,) = tree.children[node]
+            assert tree.q is not None
+            p, q, position = laws.law(node), tree.q[child - 1], laws.position(node)
+            if not rng.accept(ratio(p, q, tree.token_list[child]), position):
+                return Verdict(tuple(accepted), rng.categorical(p, position, 1))
+            accepted.append(child)
+            node = child
+        return Verdict(tuple(accepted), rng.categorical(laws.law(node), laws.position(node)))
+
+
+_rejected = traversal._rejected
+
+
+class _WrongRejection(Traversal):
+    """Traversal with another law after a rejection."""
+
+    @staticmethod
+    def rejected(a: float, p: torch.Tensor, q: torch.Tensor) -> tuple[float, torch.Tensor]:
+        raise NotImplementedError
+
+    def judge(self, laws: NodeLaws, tree: TokenTree, rng: Randomness) -> Verdict:
+        traversal._rejected = self.rejected
+        try:
+            return super().judge(laws, tree, rng)
+        finally:
+            traversal._rejected = _rejected
+
+
+class PotentialKept(_WrongRejection):
+    """A rejected child leaves its parent's potential as it was."""
+
+    @staticmethod
+    def rejected(a: float, p: torch.Tensor, q: torch.Tensor) -> tuple[float, torch.Tensor]:
+        return a, _rejected(a, p, q)[1]
+
+
+class PotentialOfTheRest(_WrongRejection):
+    """The potential is capped at what q leaves: a denominator that looks right and is not."""
+
+    @staticmethod
+    def rejected(a: float, p: torch.Tensor, q: torch.Tensor) -> tuple[float, torch.Tensor]:
+        _, law = _rejected(a, p, q)
+        left = float((a * p - q).clamp_min(0.0).sum())
+        return min(1.0, left / max(1.0 - float(q.max()), 1e-9)), law
+
+
+class NotRenormalised(Sampled):
+    """Siblings without replacement all declare the law of the first draw."""
+
+    def grow(self, *args: object) -> TokenTree:
+        tree = super().grow(*args)  # type: ignore[arg-type]
+        if tree.q is None:
+            return tree
+        q = tree.q.clone()
+        for nodes in tree.children:
+            for node in nodes[1:]:
+                q[node - 1] = q[nodes[0] - 1]
+        return same_but(tree, q)
+
+
+class CutByScore(Sampled):
+    """Drops the last drawn node if its own score came out low."""
+
+    def grow(self, *args: object) -> TokenTree:
+        tree = super().grow(*args)  # type: ignore[arg-type]
+        if tree.nodes < 2 or tree.log_rho[-1] > -1.0:
+            return tree
+        return same_but(tree, tree.q, list(range(1, tree.nodes)))
+
+
+class MergedDuplicates(Sampled):
+    """I.i.d. siblings with one token are judged once."""
+
+    def grow(self, *args: object) -> TokenTree:
+        tree = super().grow(*args)  # type: ignore[arg-type]
+        seen: set[tuple[int, int]] = set()
+        kept = []
+        for node in range(1, len(tree)):
+            key = (tree.parent_list[node], tree.token_list[node])
+            if key not in seen:
+                seen.add(key)
+                kept.append(node)
+        return tree if len(kept) == tree.nodes else same_but(tree, tree.q, kept)
+
+
+class Declares(Sampled):
+    """Draws from the proposal, and declares the laws of another one."""
+
+    def __init__(self, options: SampledOptions, other: Callable[[Proposal], Proposal]) -> None:
+        super().__init__(options)
+        self.other = other
+
+    def grow(self, anchor: int, proposal: Proposal, *rest: object) -> TokenTree:
+        tree = super().grow(anchor, proposal, *rest)  # type: ignore[arg-type]
+        if tree.q is None:
+            return tree
+        return same_but(tree, laws_along(self.other(proposal), tree).to(tree.q.dtype))
+
+
+class PretendsToHaveDrawn(BestFirst):
+    """The best tokens, declared as draws without replacement from the law they are the best of."""
+
+    def grow(self, anchor: int, proposal: Proposal, *rest: object) -> TokenTree:
+        tree = super().grow(anchor, proposal, *rest)  # type: ignore[arg-type]
+        if tree.nodes == 0:
+            return tree
+        q = laws_along(proposal, tree)
+        for siblings in tree.children:
+            for earlier, node in itertools.pairwise(siblings):
+                row = q[earlier - 1].clone()
+                row[tree.token_list[earlier]] = 0.0
+                q[node - 1] = row / row.sum()
+        lists = tree.token_list, tree.parent_list, tree.depth_list, tree.log_rho.tolist()
+        return TokenTree.of(*lists, Draws.WITHOUT_REPLACEMENT, q)
+
+
+def laws_along(proposal: Proposal, tree: TokenTree) -> torch.Tensor:
+    """(N, V): the proposal's law of each draft node given its path."""
+    rows = []
+    for node in range(1, len(tree)):
+        at = proposal.root()
+        for step in tree.path(node)[1:-1]:
+            at = proposal.advance(at, torch.tensor([0]), torch.tensor([tree.token_list[step]]))
+        rows.append(proposal.law(at)[0])
+    return torch.stack(rows).clone()
+
+
+def raw_softmax(proposal: Proposal) -> Proposal:
+    """Without the temperature and filters it draws with."""
+    return evolve(proposal, sampling=Sampling(1.0))
+
+
+def untempered(proposal: Proposal) -> Proposal:
+    return evolve(proposal, prior_temperature=1.0)
+
+
+def marginals(proposal: Proposal) -> Proposal:
+    """Each position by itself, as if branches were drawn anew for every token."""
+    assert isinstance(proposal, Mixture)
+    laws = proposal.root().state[0] @ proposal._laws.flatten(1)
+    rows = laws.reshape(proposal._laws.shape[1:]).log()
+    return Factorized(rows, Sampling(1.0), Vocabulary(rows.shape[1]))
+
+
+def lottery(seed: int) -> OracleDrafter:
+    """One of three greedy branches drawn by a tempered prior, whatever the target's temperature:
+    a mixture of one-hot laws, of which a drawn chain is one branch's greedy path."""
+    inner = toy_drafter("mixture", seed)
+
+    def propose(prefix: tuple[int, ...], sampling: Sampling) -> Proposal:
+        return evolve(inner._propose(prefix, Sampling(0.0)), prior_temperature=2.5)
+
+    return OracleDrafter(propose)
+
+
+def greedy_drafts(seed: int) -> OracleDrafter:
+    """Drafts are argmaxes, whatever the target's temperature."""
+    inner = toy_drafter("factorized", seed)
+    return OracleDrafter(lambda prefix, sampling: inner._propose(prefix, Sampling(0.0)))
+
+
+class SharedStream(Engine):
+    """The verifier draws from the drafter's stream."""
+
+    def _judge(self, run: Run, tree: TokenTree, laws: TargetLaws) -> Verdict:
+        rng = run.request.randomness.stream(f"draft/{laws.round}")
+        return self.verifier.judge(laws, tree, rng)
+
+
+class Reseeded(Engine):
+    """Every round's drafts are drawn with the same numbers."""
+
+    def _draft(self, run: Run, ctx: RoundContext, limits: Limits, watch: Stopwatch) -> TokenTree:
+        return super()._draft(run, evolve(ctx, round=0), limits, watch)
+
+
+class _Raw(TargetLaws):
+    def law(self, node: int) -> torch.Tensor:
+        """Nodes with children are judged by the model's law, without processors."""
+        if not self._tree.children[node]:
+            return super().law(node)
+        return sampling_law(self._logits[node], self._sampling)
+
+
+class ProcessorsAtTheBonus(Engine):
+    """Penalties reach the bonus token only."""
+
+    def _laws(self, run: Run, tree: TokenTree, forwarded: Forwarded) -> TargetLaws:
+        right = super()._laws(run, tree, forwarded)
+        return _Raw(right._logits, tree, run.ids, right._sampling, right._processors, right.round)
+
+
+class _Committed(TargetLaws):
+    def _scores(self, node: int) -> torch.Tensor:
+        """Processors see the committed text, without the path to the node."""
+        scores, ids = self._logits[node][None], torch.tensor([list(self._history)])
+        for processor in self._processors:
+            scores = processor(ids, scores)
+        return scores[0]
+
+
+class ProcessorsWithoutThePath(Engine):
+    """Penalties see one state a round."""
+
+    def _laws(self, run: Run, tree: TokenTree, forwarded: Forwarded) -> TargetLaws:
+        right = super()._laws(run, tree, forwarded)
+        return _Committed(
+            right._logits, tree, list(run.ids), right._sampling, right._processors, right.round
+        )
+
+
+def as_engine(kind: type[Engine], right: Engine) -> Engine:
+    """The same pipeline in another engine."""
+    return kind(
+        right.target, right.verifier, right.drafter, right.tree, right.controller, right.clock
+    )
+
+
+BEST_FOUR = BestFirstOptions(max_nodes=4)
+WIDE = SampledOptions(widths=(3,), replacement=True)
