@@ -177,6 +177,17 @@ class Pipeline:
 
         return custom_generate(self, streamer, seed)
 
+    def speculation(self, run: Run) -> dict[str, Any]:
+        """{ran, reason} of a run: whether drafts were made, and why not, or why not always."""
+        controller = self.engine.controller
+        ran = run.stats.drafted > 0
+        if controller is None:
+            return {"ran": False, "reason": "this pipeline has no drafter: plain decoding"}
+        reason = controller.explain(ControllerState(self.engine.machine, run.controller_state))
+        if reason is None and not ran:
+            reason = "no round had room for a draft token beside its bonus token"
+        return {"ran": ran, "reason": reason}
+
     def _start(
         self,
         prompt: Prompt,
@@ -203,7 +214,15 @@ class Pipeline:
             return ()
         from draftwood.core.hf import build_processors
 
-        return tuple(build_processors(options, prompt_length, eos, extra))
+        processors = build_processors(
+            options,
+            prompt_length,
+            eos,
+            extra,
+            device=self.target.device,
+            vocab_size=self.target.vocab_size,
+        )
+        return tuple(processors)
 
     def _stops(self, options: GenerationOptions, eos: frozenset[int]) -> tuple[StopRule, ...]:
         rules: list[StopRule] = []
@@ -253,19 +272,9 @@ class Pipeline:
             finish_reason=run.finish_reason,
             seed=seed,
             stats=run.stats,
-            speculation=self._speculation(run),
+            speculation=self.speculation(run),
             kernels=kernels.launches() if kernels else {},
         )
-
-    def _speculation(self, run: Run) -> dict[str, Any]:
-        controller = self.engine.controller
-        ran = run.stats.drafted > 0
-        if controller is None:
-            return {"ran": False, "reason": "this pipeline has no drafter: plain decoding"}
-        reason = controller.explain(ControllerState(self.engine.machine, run.controller_state))
-        if reason is None and not ran:
-            reason = "no round had room for a draft token beside its bonus token"
-        return {"ran": ran, "reason": reason}
 
     def _notify(self, stats: RoundStats) -> None:
         for observer in list(self.observers):
