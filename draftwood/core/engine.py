@@ -34,12 +34,12 @@ from draftwood.core.plugin import Draws
 from draftwood.core.randomness import Randomness
 from draftwood.core.stats import RequestStats
 from draftwood.core.stopping import Length, StopRule, append_until_stop
+from draftwood.core.stopwatch import Stopwatch, device_marks
 from draftwood.core.values import (
     Forwarded,
     Limits,
     RoundContext,
     RoundStats,
-    Timings,
     TokenTree,
     Verdict,
 )
@@ -117,26 +117,6 @@ class Step:
     stats: RoundStats | None
 
 
-class Stopwatch:
-    """Splits a round's time by stage with one clock; what no stage claims is `other`."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._start = self._last = clock()
-        self._seconds: dict[str, float] = {}
-
-    def lap(self, stage: str | None) -> None:
-        """Give the time since the last lap to `stage`, or to `other`."""
-        now = self._clock()
-        if stage is not None:
-            self._seconds[stage] = self._seconds.get(stage, 0.0) + now - self._last
-        self._last = now
-
-    def timings(self) -> Timings:
-        total = self._clock() - self._start
-        return Timings(**self._seconds, other=max(0.0, total - sum(self._seconds.values())))
-
-
 class Engine:
     """Decodes with a target and a verifier, and with a drafter, tree and controller if given.
 
@@ -163,6 +143,7 @@ class Engine:
         self.target, self.verifier = target, verifier
         self.drafter, self.tree, self.controller = drafter, tree, controller
         self.clock = clock
+        self._marks = device_marks(target.device)
         self._ids = itertools.count()
         self.taps = drafter.taps if drafter else ()
         if drafter:
@@ -216,7 +197,7 @@ class Engine:
             )
 
     def _prefill(self, run: Run) -> Step:
-        watch = Stopwatch(self.clock)
+        watch = Stopwatch(self.clock, self._marks)
         forwarded = run.session.prefill(run.request.prompt)
         watch.lap("prefill")
         # Judging a tree of the root alone draws the first anchor with its own position's uniform.
@@ -231,7 +212,7 @@ class Engine:
         return Step(tokens, logprobs, run.finish_reason, None)
 
     def _round(self, run: Run) -> Step:
-        watch = Stopwatch(self.clock)
+        watch = Stopwatch(self.clock, self._marks)
         remaining = run.length.remaining(len(run.ids), run.prompt_length)
         ctx = RoundContext(run.stats.rounds, len(run.ids), remaining, run.last_draft)
         limits = self._limits(run, ctx)
