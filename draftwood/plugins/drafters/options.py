@@ -32,3 +32,18 @@ class DFlashOptions:
     checkpoint: Path | str
     revision: str | None = None
     allow_pickle: bool = False
+
+
+@frozen
+class Eagle3Options:
+    """checkpoint: a folder or hub name in the original EAGLE-3 or the speculators layout.
+    revision: of a hub name. max_depth: most tokens ahead; each costs a pass of the drafter.
+    taps: 0-based target layers whose output is read, for a checkpoint that does not say; None
+    for the checkpoint's. allow_pickle: read weights that are not safetensors, which can run code:
+    only for files you trust."""
+
+    checkpoint: Path | str
+    revision: str | None = None
+    max_depth: int = field(default=8, validator=ge(1))
+    taps: tuple[int, ...] | None = None
+    allow_pickle: bool = False

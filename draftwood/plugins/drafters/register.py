@@ -3,7 +3,7 @@
 from draftwood.core.checkpoints import config_file
 from draftwood.core.hookspecs import hookimpl
 from draftwood.core.plugin import DrafterTraits, Plugin
-from draftwood.plugins.drafters.options import DFlashOptions, NgramOptions
+from draftwood.plugins.drafters.options import DFlashOptions, Eagle3Options, NgramOptions
 
 
 def _dflash_traits(options: DFlashOptions) -> DrafterTraits:
@@ -24,6 +24,27 @@ def _dflash_traits(options: DFlashOptions) -> DrafterTraits:
     )
 
 
+def _eagle3_traits(options: Eagle3Options) -> DrafterTraits:
+    """From the checkpoint's config.json; a hub checkpoint not yet here says little."""
+    from draftwood.plugins.drafters.eagle3.config import Eagle3Config
+
+    path = config_file(options.checkpoint, options.revision)
+    config = None if path is None else Eagle3Config.from_file(path)
+    known = {}
+    if config is not None:
+        known = {
+            "target_hidden_size": config.target_hidden_size,
+            "vocab_size": config.vocab_size,
+        }
+    return DrafterTraits(
+        law="autoregressive",
+        max_depth=options.max_depth,
+        pass_per_level=True,
+        taps=options.taps or (config.target_layer_ids if config else None),
+        **known,
+    )
+
+
 @hookimpl
 def draftwood_register_drafters() -> list[Plugin]:
     return [
@@ -33,6 +54,13 @@ def draftwood_register_drafters() -> list[Plugin]:
             options=DFlashOptions,
             factory="draftwood.plugins.drafters.dflash.drafter:DFlash",
             traits=_dflash_traits,
+        ),
+        Plugin(
+            name="eagle3",
+            summary="token after token from the target's features, a pass per level (EAGLE-3)",
+            options=Eagle3Options,
+            factory="draftwood.plugins.drafters.eagle3.drafter:Eagle3",
+            traits=_eagle3_traits,
         ),
         Plugin(
             name="ngram",

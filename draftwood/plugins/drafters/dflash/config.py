@@ -5,7 +5,6 @@ Imports no torch: `check` reads it without loading weights. Layouts differ in de
 the decoder under `transformer_layer_config` and counts tapped layers from 1.
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,9 @@ from typing import Any
 from attrs import field, frozen
 
 from draftwood.core.errors import CheckpointError
+from draftwood.plugins.drafters.common.keys import Keys, read_config
 
 FULL, SLIDING = "full_attention", "sliding_attention"
-ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh")
 
 
 @frozen(kw_only=True)
@@ -63,67 +62,27 @@ class DFlashConfig:
     @classmethod
     def from_file(cls, path: Path | str) -> "DFlashConfig":
         """Read config.json, or the one in a folder. Raises CheckpointError with file and key."""
-        path = Path(path)
-        if path.is_dir():
-            path = path / "config.json"
-        try:
-            data = json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from error
-        except ValueError as error:
-            raise CheckpointError(f"{path}: not JSON ({error})") from error
-        if not isinstance(data, dict):
-            raise CheckpointError(f"{path}: a JSON object is expected")
-        return cls.from_mapping(data, source=str(path))
+        return cls.from_mapping(*read_config(path))
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], source: str = "config.json") -> "DFlashConfig":
         """The same from parsed JSON; `source` is named in errors."""
         if "transformer_layer_config" in data:
-            return _parse(_Keys(_from_speculators(data, source), source))
-        return _parse(_Keys(data, source))
+            return _parse(_keys(_from_speculators(data, source), source))
+        return _parse(_keys(data, source))
 
 
-class _Keys:
-    """Look-ups that name file and key when they fail; `dflash_config` goes before the top level."""
-
-    def __init__(self, data: Mapping[str, Any], source: str) -> None:
-        self.top, self.source = data, source
-        self.own = data.get("dflash_config") or {}
-
-    def fail(self, key: str, message: str) -> CheckpointError:
-        return CheckpointError(f"{self.source}: {key}: {message}")
-
-    def get(self, key: str, default: Any = None) -> Any:
-        for level in (self.own, self.top):
-            if level.get(key) is not None:
-                return level[key]
-        return default
-
-    def integer(self, key: str, default: int | None = None, least: int = 0) -> int:
-        value = self.get(key, default)
-        if value is None:
-            raise self.fail(key, "missing; without it the drafter cannot be run")
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise self.fail(key, f"an integer >= {least} is expected, got {value!r}")
-        return value
-
-    def number(self, key: str, default: float) -> float:
-        value = self.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.fail(key, f"a number is expected, got {value!r}")
-        return float(value)
+def _keys(data: Mapping[str, Any], source: str) -> Keys:
+    """`dflash_config` goes before the top level."""
+    return Keys([data.get("dflash_config") or {}, data], source)
 
 
-def _parse(keys: _Keys) -> DFlashConfig:
+def _parse(keys: Keys) -> DFlashConfig:
     hidden = keys.integer("hidden_size", least=1)
     heads = keys.integer("num_attention_heads", least=1)
     layers = keys.integer("num_hidden_layers", least=1)
     vocab = keys.integer("vocab_size", least=1)
     causal, windows = _attention(keys, layers)
-    activation = keys.get("hidden_act", "silu")
-    if activation not in ACTIVATIONS:
-        raise keys.fail("hidden_act", f"{activation!r} is not one of {', '.join(ACTIVATIONS)}")
     if keys.get("sample_from_anchor", False):
         raise keys.fail("sample_from_anchor", "true is not supported: slot 0 must predict nothing")
     cap = keys.number("final_logit_softcapping", 0.0)
@@ -146,11 +105,11 @@ def _parse(keys: _Keys) -> DFlashConfig:
         target_hidden_size=keys.integer("target_hidden_size", hidden, least=1),
         causal=causal,
         windows=windows,
-        rope_theta=_rope_theta(keys),
+        rope_theta=keys.rope()[0],
         rms_norm_eps=keys.number("rms_norm_eps", 1e-6),
         max_position_embeddings=keys.integer("max_position_embeddings", 4096, least=1),
         attention_bias=bool(keys.get("attention_bias", False)),
-        activation=activation,
+        activation=keys.activation(),
         final_logit_softcapping=cap or None,
         output_multiplier=keys.number("output_multiplier", 1.0),
         input_embedding_scale=keys.number("input_embedding_scale", 1.0),
@@ -162,7 +121,7 @@ def _parse(keys: _Keys) -> DFlashConfig:
     )
 
 
-def _taps(keys: _Keys) -> tuple[int, ...]:
+def _taps(keys: Keys) -> tuple[int, ...]:
     """Never guessed: a wrong layer loads cleanly and only shows as poor acceptance."""
     ids = keys.get("target_layer_ids")
     if not isinstance(ids, list) or not ids:
@@ -178,7 +137,7 @@ def _taps(keys: _Keys) -> tuple[int, ...]:
     return tuple(ids)
 
 
-def _attention(keys: _Keys, layers: int) -> tuple[tuple[bool, ...], tuple[int | None, ...]]:
+def _attention(keys: Keys, layers: int) -> tuple[tuple[bool, ...], tuple[int | None, ...]]:
     """Per layer: causal inside the block or not, and the window."""
     types = keys.get("layer_types", [FULL] * layers)
     if len(types) != layers or not set(types) <= {FULL, SLIDING}:
@@ -189,17 +148,6 @@ def _attention(keys: _Keys, layers: int) -> tuple[tuple[bool, ...], tuple[int | 
     is_causal = keys.get("is_causal")
     causal = tuple(kind == SLIDING if is_causal is None else bool(is_causal) for kind in types)
     return causal, tuple(window if kind == SLIDING else None for kind in types)
-
-
-def _rope_theta(keys: _Keys) -> float:
-    rope = keys.get("rope_parameters") or keys.get("rope_scaling") or {}
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind != "default":
-        raise keys.fail("rope_parameters", f"rope_type {kind!r} is not supported, only 'default'")
-    theta = rope.get("rope_theta", keys.get("rope_theta"))
-    if theta is None:
-        raise keys.fail("rope_theta", "missing, at the top level and in rope_parameters")
-    return float(theta)
 
 
 def _from_speculators(data: Mapping[str, Any], source: str) -> dict[str, Any]:

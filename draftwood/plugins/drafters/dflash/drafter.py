@@ -11,7 +11,7 @@ from draftwood.core.errors import PairingError, RequestError
 from draftwood.core.interfaces import Drafter, DraftSession, DraftWork, Target
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Factorized, Markov, Proposal, Vocabulary
-from draftwood.plugins.drafters.dflash.context import ContextCache
+from draftwood.plugins.drafters.common.cache import ContextCache
 from draftwood.plugins.drafters.dflash.model import DFlashModel
 from draftwood.plugins.drafters.options import DFlashOptions
 

@@ -5,58 +5,14 @@ context, made of few operations because it runs once a round; `packed` for many 
 sequences, for training. Their agreement is tested.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from draftwood.plugins.drafters.common.layers import GatedMLP, Turn, rotate
 from draftwood.plugins.drafters.dflash.config import DFlashConfig
-
-Turn = tuple[Tensor, Tensor]
-"""Cosines and sines of positions, (..., 1, head_dim): the 1 is the head axis."""
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "silu": F.silu,
-    "gelu": F.gelu,
-    "gelu_pytorch_tanh": lambda x: F.gelu(x, approximate="tanh"),
-}
-
-
-class Rotary:
-    """Rotary position tables in float32, computed once and grown when a position exceeds them."""
-
-    def __init__(self, head_dim: int, theta: float, positions: int) -> None:
-        self.head_dim, self.theta, self.size = head_dim, theta, positions
-        self._tables: dict[tuple[torch.device, torch.dtype], Tensor] = {}
-
-    def __call__(self, positions: Tensor, dtype: torch.dtype) -> Turn:
-        """Of int64 positions (...,) below the reserved size, in `dtype`."""
-        cos, sin = self._table(positions.device, dtype)[:, positions]
-        return cos[..., None, :], sin[..., None, :]
-
-    def reserve(self, size: int) -> None:
-        """Make room for positions below `size`."""
-        if size > self.size:
-            self.size = 2 * size
-            self._tables.clear()
-
-    def _table(self, device: torch.device, dtype: torch.dtype) -> Tensor:
-        if (device, dtype) not in self._tables:
-            half = torch.arange(0, self.head_dim, 2, device=device, dtype=torch.float32)
-            frequency = self.theta ** -(half / self.head_dim)
-            angle = torch.arange(self.size, device=device, dtype=torch.float32)
-            angle = torch.outer(angle, frequency).repeat(1, 2)
-            self._tables[device, dtype] = torch.stack([angle.cos(), angle.sin()]).to(dtype)
-        return self._tables[device, dtype]
-
-
-def rotate(x: Tensor, turn: Turn) -> Tensor:
-    """x (..., heads, head_dim) turned to its positions; halves are paired, as in Llama."""
-    cos, sin = turn
-    left, right = x.chunk(2, -1)
-    return x * cos + torch.cat((-right, left), -1) * sin
 
 
 class Attention(nn.Module):
@@ -125,21 +81,6 @@ class Attention(nn.Module):
         return self.o_proj(out.permute(0, 3, 4, 1, 2, 5).reshape(s, a, b, -1))
 
 
-class GatedMLP(nn.Module):
-    """down(act(gate(x)) * up(x))."""
-
-    def __init__(self, config: DFlashConfig) -> None:
-        super().__init__()
-        d, inner = config.hidden_size, config.intermediate_size
-        self.gate_proj = nn.Linear(d, inner, bias=False)
-        self.up_proj = nn.Linear(d, inner, bias=False)
-        self.down_proj = nn.Linear(inner, d, bias=False)
-        self.activation: Callable[[Tensor], Tensor] = ACTIVATIONS[config.activation]
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(self.activation(self.gate_proj(x)) * self.up_proj(x))
-
-
 class Conv(nn.Module):
     """DFlash 2's short convolution over a block's slots, with kernels made from the slots.
 
@@ -179,7 +120,7 @@ class DrafterLayer(nn.Module):
         self.input_layernorm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.self_attn = Attention(config)
         self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.mlp = GatedMLP(config)
+        self.mlp = GatedMLP(config.hidden_size, config.intermediate_size, config.activation)
         self.attention_conv = Conv(config) if config.conv_kernel_size else None
         self.mlp_conv = Conv(config) if config.conv_kernel_size else None
 

@@ -17,10 +17,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from draftwood.core.errors import CheckpointError
+from draftwood.plugins.drafters.common.layers import Rotary
+from draftwood.plugins.drafters.common.weights import fit, read_weights
 from draftwood.plugins.drafters.dflash.config import DFlashConfig
-from draftwood.plugins.drafters.dflash.layers import DrafterLayer, Rotary
+from draftwood.plugins.drafters.dflash.layers import DrafterLayer
 from draftwood.plugins.drafters.dflash.selector import Selector
-from draftwood.plugins.drafters.dflash.weights import read_weights
 
 RENAMED = {"layers.": "stack.", "candidate_selector.": "selector."}
 """Published parameter names and ours; `layers` is the number of them here."""
@@ -73,17 +74,7 @@ class DFlashModel(nn.Module):
             if not (ours := _our_name(name)).startswith(COPIES)
         }
         self._prepare_head(found, folder)
-        expected = set(self.state_dict())
-        if problems := _differences(expected, set(found)):
-            raise CheckpointError(f"{folder}: the weights do not fit config.json\n{problems}")
-        for name, tensor in self.state_dict().items():
-            if tensor.shape != found[name].shape:
-                raise CheckpointError(
-                    f"{folder}: {_published(name)} is {tuple(found[name].shape)}, and config.json "
-                    f"makes it {tuple(tensor.shape)}"
-                )
-        self.load_state_dict(found, assign=True)
-        self.requires_grad_(requires_grad=False)
+        fit(self, found, folder, _published)
 
     def _prepare_head(self, found: dict[str, Tensor], folder: Path | str) -> None:
         """Make room for the checkpoint's own head and vocabulary map, if it has them."""
@@ -228,9 +219,3 @@ def _published(name: str) -> str:
         if name.startswith(ours):
             return theirs + name[len(ours) :]
     return name
-
-
-def _differences(expected: set[str], found: set[str]) -> str:
-    lines = [f"  missing: {_published(name)}" for name in sorted(expected - found)]
-    lines += [f"  unexpected: {_published(name)}" for name in sorted(found - expected)]
-    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""What drafters with a checkpoint of their own share: its files, its layers' parts, their cache."""

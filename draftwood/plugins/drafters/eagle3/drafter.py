@@ -1,0 +1,187 @@
+"""`eagle3`: tokens drafted one after another from the target's own features (EAGLE-3)."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from draftwood.core.checkpoints import fetch
+from draftwood.core.errors import CheckpointError, PairingError, RequestError
+from draftwood.core.interfaces import Drafter, DraftSession, DraftWork, Target
+from draftwood.core.options import Sampling
+from draftwood.core.proposals import Vocabulary
+from draftwood.plugins.drafters.common.cache import ContextCache
+from draftwood.plugins.drafters.eagle3.config import TAPS
+from draftwood.plugins.drafters.eagle3.model import Eagle3Model
+from draftwood.plugins.drafters.eagle3.proposal import Eagle3Proposal, Parts
+from draftwood.plugins.drafters.options import Eagle3Options
+
+AT_ONCE = 32
+"""Committed tokens that wait for the next proposal's pass. More of them (a prompt, or text from
+while the drafter was off) are run when they are committed: they are not the price of a draft."""
+
+CHUNK = 1024
+"""Most rows of one pass: its mask is rows x context."""
+
+
+class Eagle3Session(DraftSession):
+    """One request: the drafter's K/V of committed tokens, and those that have no row yet.
+
+    Row r is of token r + 1, beside the feature of token r, so that features lag by one: the last
+    one waits for the anchor. tokens: k committed tokens without a row. states: (k + 1, W) tapped
+    states of the positions before them, and of the last.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        sampling: Sampling,
+        cache: ContextCache,
+        tokens: tuple[int, ...] = (),
+        states: Tensor | None = None,
+        length: int = 0,
+    ) -> None:
+        self.parts, self.sampling, self.cache = parts, sampling, cache
+        self.tokens, self.states = tokens, states
+        self.length = length  # committed tokens
+        self.rows = cache.length  # of the cache that are of committed tokens, or of the anchor
+
+    def commit(self, tokens: Sequence[int], features: Tensor | None) -> None:
+        assert features is not None, "eagle3 taps the target's layers"
+        self.cache.rollback(self.rows)
+        # The first token of a text has no feature before it, and an anchor got its row when it
+        # was proposed after; neither waits for one.
+        skipped = max(0, self.rows + len(self.tokens) + 1 - self.length)
+        self.tokens += tuple(tokens[skipped:])
+        with torch.inference_mode():
+            features = features.to(self.parts.model.dtype)
+            held = [] if self.states is None else [self.states]
+            self.states = torch.cat([*held, features])
+        self.length += len(tokens)
+        if len(self.tokens) > AT_ONCE:
+            self._run(self.tokens, self.states[:-1])
+            self.tokens, self.states = (), self.states[-1:]
+
+    def fork(self) -> "Eagle3Session":
+        self.cache.rollback(self.rows)
+        return Eagle3Session(
+            self.parts, self.sampling, self.cache.fork(), self.tokens, self.states, self.length
+        )
+
+    def anchor(self, token: int) -> Tensor:
+        """(1, d) state of the anchor's row, which is run with all that wait and then stays."""
+        assert self.states is not None, "a text is committed before anything is proposed after it"
+        self.cache.rollback(self.rows)
+        state = self._run((*self.tokens, token), self.states)
+        self.tokens, self.states = (), None
+        return state
+
+    def _run(self, tokens: Sequence[int], states: Tensor) -> Tensor:
+        """Add rows for these tokens; returns the state of the last, (1, d)."""
+        model, last = self.parts.model, states
+        with torch.inference_mode():
+            ids = torch.tensor(tokens, device=model.device)
+            for part, tapped in zip(ids.split(CHUNK), states.split(CHUNK), strict=True):
+                count, start = len(part), self.cache.length
+                positions = torch.arange(start + 1, start + 1 + count, device=model.device)
+                seen = None
+                if count > 1:
+                    columns = torch.arange(start + count, device=model.device)
+                    seen = columns < positions[:, None]
+                features = model.fuse(tapped)
+                embeds = self.parts.embedding[part]
+                last = model.run(embeds, features, positions, self.cache, seen)
+        self.rows = self.cache.length
+        return last[-1:]
+
+
+class Eagle3(Drafter):
+    """The autoregressive drafter of EAGLE-3 (arXiv 2503.01840) and EAGLE 3.1.
+
+    One pass per level of a tree. Reads the original and the speculators layouts.
+    """
+
+    def __init__(self, options: Eagle3Options) -> None:
+        self.options = options
+        folder = fetch(options.checkpoint, options.revision, pickles=options.allow_pickle)
+        self.model = Eagle3Model.from_folder(folder, allow_pickle=options.allow_pickle)
+        self.config = self.model.config
+        self._taps = chosen_taps(options, self.config.target_layer_ids)
+        self._parts: Parts | None = None
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        return self._taps
+
+    def bind(self, target: Target) -> None:
+        """Take what the checkpoint lacks from the target; PairingError if they do not fit."""
+        rows = target.embedding_weight()
+        self._check_pairing(target, rows)
+        model = self.model.to(device=rows.device, dtype=rows.dtype)
+        embedding = rows if model.embed_tokens is None else model.embed_tokens.weight
+        head = target.head_weight() if model.lm_head is None else None
+        self._parts = Parts(model, embedding, head, Vocabulary(target.vocab_size, model.ids))
+
+    def _check_pairing(self, target: Target, rows: Tensor) -> None:
+        config, name = self.config, f"drafter {self.options.checkpoint}"
+        if rows.shape[1] != config.target_hidden_size:
+            raise PairingError(
+                f"{name} reads states {config.target_hidden_size} wide, and this target's are "
+                f"{rows.shape[1]}: it was trained for another model"
+            )
+        borrowed = self.model.embed_tokens is None or self.model.lm_head is None
+        if borrowed and rows.shape[1] != config.hidden_size:
+            raise PairingError(
+                f"{name} is {config.hidden_size} wide and has no embedding or head of its own: it "
+                f"cannot use those of a target {rows.shape[1]} wide"
+            )
+        ids, own = self.model.ids, self.model.embed_tokens
+        last = config.draft_vocab_size - 1 if ids is None else int(ids.max())
+        if last >= target.vocab_size or (own and own.num_embeddings < target.vocab_size):
+            raise PairingError(
+                f"{name} was trained for a vocabulary of {config.vocab_size}, and the target has "
+                f"{target.vocab_size}"
+            )
+
+    def open(self, target: Target, sampling: Sampling) -> Eagle3Session:
+        if self._parts is None:
+            raise RequestError("a drafter is bound to its target before it opens sessions")
+        return Eagle3Session(self._parts, sampling, ContextCache(self.model))
+
+    def propose(self, work: Sequence[DraftWork]) -> list[Eagle3Proposal]:
+        return [self._propose(item) for item in work]
+
+    def _propose(self, item: DraftWork) -> Eagle3Proposal:
+        session = item.session
+        assert isinstance(session, Eagle3Session)
+        assert session.length == item.position, "the context ends before the anchor"
+        state = session.anchor(item.anchor)
+        depth = self.options.max_depth
+        if item.limits.depth is not None:
+            depth = min(depth, item.limits.depth)
+        return Eagle3Proposal(
+            session.parts,
+            session.cache,
+            session.rows,
+            state,
+            item.position,
+            depth,
+            session.sampling,
+        )
+
+
+def chosen_taps(options: Eagle3Options, published: tuple[int, ...] | None) -> tuple[int, ...]:
+    """The layers to tap: the option's, else the checkpoint's. Raises CheckpointError if neither
+    says: a wrong layer loads cleanly and only shows as poor acceptance."""
+    taps = options.taps or published
+    if not taps:
+        raise CheckpointError(
+            f"{options.checkpoint} does not say which target layers it reads; set drafter.taps. "
+            "EAGLE-3's own release taps layers [1, L // 2 - 1, L - 4] of a target with L layers"
+        )
+    wanted = len(published) if published else TAPS
+    if len(taps) != wanted:
+        raise CheckpointError(
+            f"drafter.taps has {len(taps)} layers, and {options.checkpoint} reads {wanted}"
+        )
+    return taps
