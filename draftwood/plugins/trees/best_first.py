@@ -10,14 +10,12 @@ plus log q in float64, and order nodes by (-score, depth, parent, rank among its
 
 import heapq
 
-import torch
-from torch import Tensor
-
 from draftwood.core.errors import TreeError
 from draftwood.core.interfaces.tree import GoOn, TreePolicy
 from draftwood.core.proposals import Proposal, Table
 from draftwood.core.randomness import Randomness
 from draftwood.core.values import Limits, TokenTree
+from draftwood.plugins.trees.levels import levelled
 from draftwood.plugins.trees.options import BestFirstOptions
 from draftwood.plugins.trees.scoring import depth_limit, scored
 
@@ -87,71 +85,3 @@ def heap(anchor: int, table: Table, nodes: int, depth: int) -> TokenTree:
             if step > -infinity:
                 push(fringe, (cost - step, level + 1, node, 0, below))
     return TokenTree.of(tokens, parents, depths, log_rho)
-
-
-def levelled(anchor: int, proposal: Proposal, nodes: int, depth: int, go_on: GoOn) -> TokenTree:
-    """The same tree from tensors on the proposal's device, one level at a time.
-
-    Of each level only what may be among the N best of all levels so far is kept and advanced:
-    a later node that ties with the N-th comes after it.
-    """
-    found = _Levels(nodes, proposal.device)
-    frontier = proposal.root()
-    scores = torch.zeros(1, dtype=torch.float64, device=proposal.device)
-    for level in range(1, depth + 1):
-        children = proposal.expand(frontier, nodes)
-        width = children.tokens.shape[1]
-        every = (scores[:, None] + children.log_q.double()).flatten()
-        able = (every > found.floor).nonzero().squeeze(1)
-        order = able[every[able].argsort(descending=True, stable=True)[:nodes]]
-        rows, tokens, scores = order // width, children.tokens.flatten()[order], every[order]
-        found.add(tokens, rows, level, scores)
-        # Nor can a node below the new floor have a descendant above it: it is not advanced.
-        alive = int((scores > found.floor).sum())
-        if level == depth or alive == 0:
-            break
-        if proposal.pass_per_level and not go_on(found.tree(anchor)):
-            break
-        scores = scores[:alive]
-        frontier = proposal.advance(frontier, rows[:alive], tokens[:alive])
-    return found.tree(anchor)
-
-
-class _Levels:
-    """Candidates of all levels so far, level by level, each level in its own best-first order.
-
-    floor: () float64, the score that a node of a deeper level must exceed to be among the `nodes`
-    best of all.
-    """
-
-    def __init__(self, nodes: int, device: torch.device) -> None:
-        self.nodes = nodes
-        self.floor = torch.tensor(-torch.inf, dtype=torch.float64, device=device)
-        self._first = 0  # index of the last level's first candidate; the anchor is 0
-        self._size = 1
-        self._columns: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
-
-    def add(self, tokens: Tensor, rows: Tensor, depth: int, scores: Tensor) -> None:
-        """One more level. rows: of its parents in the level before; all tensors (F,)."""
-        parents = rows + self._first
-        self._columns.append((tokens, parents, torch.full_like(tokens, depth), scores))
-        self._first, self._size = self._size, self._size + tokens.shape[0]
-        if self._size > self.nodes:
-            every = torch.cat([column[3] for column in self._columns])
-            self.floor = every.topk(self.nodes).values[-1]
-
-    def tree(self, anchor: int) -> TokenTree:
-        """The best `nodes` of them, in growth order."""
-        tokens, parents, depths, scores = (
-            torch.cat(column) for column in zip(*self._columns, strict=True)
-        )
-        # Stable, so equal scores stay in order of depth, then of parent and rank.
-        order = scores.argsort(descending=True, stable=True)[: self.nodes]
-        grown = torch.zeros(self._size, dtype=torch.long, device=order.device)
-        grown[order + 1] = torch.arange(1, order.shape[0] + 1, device=order.device)
-        return TokenTree.of(
-            [anchor, *tokens[order].tolist()],
-            [-1, *grown[parents[order]].tolist()],
-            [0, *depths[order].tolist()],
-            [0.0, *scores[order].tolist()],
-        )

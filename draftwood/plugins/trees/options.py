@@ -40,6 +40,21 @@ class BestFirstOptions:
     form: Literal["auto", "heap", "levelled"] = "auto"
 
 
+@frozen
+class DynamicOptions:
+    """A beam of each level, then the best of all levels (EAGLE-2 and EAGLE-3).
+
+    top_k: most nodes of a level that are gone on from, and most children of each. depth: deepest
+    level. total_tokens: most draft nodes. score_temperature: of the law that path scores come
+    from, None for the request's own but at least 0.8.
+    """
+
+    top_k: int = field(default=10, validator=ge(1))
+    depth: int = field(default=7, validator=ge(1))
+    total_tokens: int = field(default=60, validator=ge(1))
+    score_temperature: float | None = field(default=None, validator=optional(gt(0.0)))
+
+
 def _prefix_closed(_: object, attribute: "Attribute[Any]", paths: tuple[RankPath, ...]) -> None:
     """Every rank path is non-empty, non-negative, listed once, and hangs from a listed one."""
     for path in paths:

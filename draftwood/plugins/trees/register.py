@@ -8,6 +8,7 @@ from draftwood.core.plugin import Draws, Plugin, TreeTraits
 from draftwood.plugins.trees.options import (
     BestFirstOptions,
     ChainOptions,
+    DynamicOptions,
     SampledOptions,
     StaticOptions,
 )
@@ -34,6 +35,13 @@ def draftwood_register_trees() -> Iterable[Plugin]:
             "one path: the best token after the best token",
             ChainOptions,
             f"{home}.chain:Chain",
+            _scored,
+        ),
+        Plugin(
+            "dynamic",
+            "a beam of each level, then the best nodes of all (EAGLE-2, EAGLE-3)",
+            DynamicOptions,
+            f"{home}.dynamic:Dynamic",
             _scored,
         ),
         Plugin(

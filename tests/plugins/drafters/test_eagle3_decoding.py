@@ -162,6 +162,7 @@ TREES: dict[str, dict[str, object]] = {
     "chain": {"use": "chain"},
     "static": {"use": "static"},
     "best_first": {"use": "best_first", "max_nodes": 16},
+    "dynamic": {"use": "dynamic", "top_k": 4, "depth": 4, "total_tokens": 12},
 }
 RECORDS = json.loads((FIXTURES / "zlab/dflash/expected.json").read_text())
 PROMPTS = [RECORDS[0]["prompt"], [3]]

@@ -26,6 +26,6 @@ def test_every_record_builds_a_policy_with_its_default_options() -> None:
 
 def test_scored_trees_are_deterministic_and_grow_over_any_law() -> None:
     records = {record.name: record for record in draftwood_register_trees()}
-    for name in ("best_first", "chain", "static"):
+    for name in ("best_first", "chain", "dynamic", "static"):
         record = records[name]
         assert record.traits(record.options()) == TreeTraits(Draws.DETERMINISTIC)

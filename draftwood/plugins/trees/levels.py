@@ -1,0 +1,87 @@
+"""Trees grown a level at a time, from tensors on the proposal's device."""
+
+import torch
+from torch import Tensor
+
+from draftwood.core.interfaces.tree import GoOn
+from draftwood.core.proposals import Proposal
+from draftwood.core.values import TokenTree
+
+
+def levelled(
+    anchor: int,
+    proposal: Proposal,
+    nodes: int,
+    depth: int,
+    go_on: GoOn,
+    beam: int | None = None,
+) -> TokenTree:
+    """The best `nodes` of all levels up to `depth`, in growth order.
+
+    beam: most nodes of a level that are gone on from, and most children of each; None for as many
+    as could matter, which gives the best tree there is.
+
+    Of each level only what may be among the N best of all levels so far is kept and advanced:
+    a later node that ties with the N-th comes after it.
+    """
+    beam = beam or nodes
+    found = _Levels(nodes, proposal.device)
+    frontier = proposal.root()
+    scores = torch.zeros(1, dtype=torch.float64, device=proposal.device)
+    for level in range(1, depth + 1):
+        children = proposal.expand(frontier, min(beam, nodes))
+        width = children.tokens.shape[1]
+        every = (scores[:, None] + children.log_q.double()).flatten()
+        able = (every > found.floor).nonzero().squeeze(1)
+        order = able[every[able].argsort(descending=True, stable=True)[:nodes]]
+        rows, tokens, scores = order // width, children.tokens.flatten()[order], every[order]
+        found.add(tokens, rows, level, scores)
+        # Nor can a node below the new floor have a descendant above it: it is not advanced.
+        alive = min(beam, int((scores > found.floor).sum()))
+        if level == depth or alive == 0:
+            break
+        if proposal.pass_per_level and not go_on(found.tree(anchor)):
+            break
+        scores = scores[:alive]
+        frontier = proposal.advance(frontier, rows[:alive], tokens[:alive])
+    return found.tree(anchor)
+
+
+class _Levels:
+    """Candidates of all levels so far, level by level, each level in its own best-first order.
+
+    floor: () float64, the score that a node of a deeper level must exceed to be among the `nodes`
+    best of all.
+    """
+
+    def __init__(self, nodes: int, device: torch.device) -> None:
+        self.nodes = nodes
+        self.floor = torch.tensor(-torch.inf, dtype=torch.float64, device=device)
+        self._first = 0  # index of the last level's first candidate; the anchor is 0
+        self._size = 1
+        self._columns: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+
+    def add(self, tokens: Tensor, rows: Tensor, depth: int, scores: Tensor) -> None:
+        """One more level. rows: of its parents in the level before; all tensors (F,)."""
+        parents = rows + self._first
+        self._columns.append((tokens, parents, torch.full_like(tokens, depth), scores))
+        self._first, self._size = self._size, self._size + tokens.shape[0]
+        if self._size > self.nodes:
+            every = torch.cat([column[3] for column in self._columns])
+            self.floor = every.topk(self.nodes).values[-1]
+
+    def tree(self, anchor: int) -> TokenTree:
+        """The best `nodes` of them, in growth order."""
+        tokens, parents, depths, scores = (
+            torch.cat(column) for column in zip(*self._columns, strict=True)
+        )
+        # Stable, so equal scores stay in order of depth, then of parent and rank.
+        order = scores.argsort(descending=True, stable=True)[: self.nodes]
+        grown = torch.zeros(self._size, dtype=torch.long, device=order.device)
+        grown[order + 1] = torch.arange(1, order.shape[0] + 1, device=order.device)
+        return TokenTree.of(
+            [anchor, *tokens[order].tolist()],
+            [-1, *grown[parents[order]].tolist()],
+            [0, *depths[order].tolist()],
+            [0.0, *scores[order].tolist()],
+        )
