@@ -34,6 +34,7 @@ class Clock:
         if self.pause_file is None or not self.pause_file.exists():
             return
         self._spent = self.spent
+        Console(highlight=False).print(f"paused while {self.pause_file} exists", markup=False)
         while self.pause_file.exists():
             time.sleep(1)
         self._since = time.monotonic()
