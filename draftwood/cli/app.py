@@ -15,6 +15,7 @@ COMMANDS = {
     "demo": "Time every builtin pipeline on the bundled model.",
     "trace": "Draw the trees of the first rounds.",
     "check": "Validate a pipeline without loading weights.",
+    "lossless": "Show that a pipeline keeps its target's output.",
     "plugins": "Installed plugins, and why some are not usable.",
     "schema": "JSON Schema of pipelines, for editors.",
     "train": "Train a block drafter for a target.",

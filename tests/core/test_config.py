@@ -366,13 +366,14 @@ def test_a_pipeline_argument_is_a_builtin_name_or_a_file(registry):
     assert "'bastin' is neither a builtin pipeline nor a file; did you mean 'bastion'?" in str(
         error.value
     )
-    assert "builtin: bastion, dflash, eagle-static" in str(error.value)
+    assert "builtin: bastion, dflash, dflash-ratio, eagle-static" in str(error.value)
 
 
 def test_the_builtin_pipelines_are_these():
     assert list(builtin_pipelines()) == [
         "bastion",
         "dflash",
+        "dflash-ratio",
         "eagle-static",
         "ngram",
         "plain",
@@ -380,6 +381,8 @@ def test_the_builtin_pipelines_are_these():
         "tree-16",
         "tree-32",
         "tree-64",
+        "tree-multi-round",
+        "tree-traversal",
     ]
 
 

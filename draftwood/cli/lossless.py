@@ -1,0 +1,159 @@
+"""`draftwood lossless`: whether a pipeline keeps its target's output, shown on the user's model."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+
+from draftwood.cli.app import Session
+from draftwood.cli.options import json_option, pipeline_argument, print_json
+
+if TYPE_CHECKING:
+    from draftwood.core.config import PipelineConfig
+    from draftwood.core.generation import Pipeline
+    from draftwood.testing.lossless import Report
+
+JSON = {
+    "verdict": "lossless, biased or inconclusive",
+    "doubts": "why it is inconclusive, a sentence each",
+    "exact": "{cases, horizon, max_error, biased, reason}: the law of this tree, controller and "
+    "verifier with toy drafters of the same form of law, by enumeration",
+    "exact.biased": "{case, prefix, pipeline, target}: the first biased case and the next-token "
+    "laws after the first wrong prefix; null if there is none",
+    "parity": "{dtype: {prompts, tokens, differences, control}}: greedy text beside plain decoding",
+    "parity.*.differences": "[{prompt, position, margin, bound, within, pipeline, plain}]: where "
+    "texts part, and the target's margin there",
+    "parity.*.control": "{chunk_sizes, differences}: plain decoding beside itself, other chunk "
+    "sizes",
+    "law": "{temperature, tokens, family_error, smallest_bias, tests}: sampled text against the "
+    "target's own laws",
+    "law.tests": "[{name, statistic, freedom, count, p_value}]",
+    "rounds": "of parity and law together",
+    "accepted": "draft tokens accepted in them",
+    "rejected": "rounds that ended at a rejected draft token",
+}
+PARITY_TOKENS, LAW_TOKENS = 64, 48
+
+
+@click.command("lossless")
+@pipeline_argument
+@json_option
+@click.pass_obj
+def command(session: Session, pipeline: str, settings: tuple[str, ...], as_json: bool) -> int:
+    """Show that a pipeline keeps its target's output.
+
+    Enumerates the exact law of the pipeline's own tree, controller and verifier on a toy model;
+    compares greedy text with plain decoding in float32 and in the pipeline's dtype, with the
+    target's margin wherever they part; and tests sampled text against the target's own laws. Exits
+    with 1 if it is biased, and shows where.
+
+    \b
+      draftwood lossless bastion
+      draftwood lossless pipeline.yaml --json
+    """
+    from draftwood.core.compose import check_composition
+    from draftwood.core.config import load_config
+
+    config = load_config(pipeline, settings, registry=session.registry)
+    check_composition(config, session.registry)
+    report = examine(config, session, quiet=as_json)
+    if as_json:
+        print_json(report.as_dict())
+    else:
+        click.echo(render(report))
+    return 1 if report.verdict == "biased" else 0
+
+
+def examine(config: "PipelineConfig", session: Session, *, quiet: bool) -> "Report":
+    """Gather the evidence, saying what is being done unless quiet."""
+    from draftwood.core.compose import traits_of
+    from draftwood.core.plugin import Kind
+    from draftwood.testing.lossless import Report, check_exact, check_law, check_parity
+
+    def say(text: str) -> None:
+        if not quiet:
+            click.echo(text, err=True)
+
+    def build() -> dict[str, Any]:
+        kinds = (Kind.TREE, Kind.CONTROLLER, Kind.VERIFIER)
+        return {kind.value: part.build() for kind in kinds if (part := config.component(kind))}
+
+    drafter = config.drafter
+    form = None if drafter is None else traits_of(drafter.entry, drafter.options).law
+    say("enumerating toy pipelines")
+    exact = check_exact(form, build)
+    loaded = _load(config, "float32", session)
+    prompts = _prompts(loaded)
+    say("decoding greedily in float32, beside plain decoding")
+    parity = [check_parity(loaded, prompts, PARITY_TOKENS, "float32")]
+    say("sampling, for the law of the output")
+    law = check_law(loaded, prompts, LAW_TOKENS)
+    dtype = _configured_dtype(config, loaded)
+    if dtype != "float32":
+        say(f"decoding greedily in {dtype}, beside plain decoding")
+        parity.append(check_parity(_load(config, dtype, session), prompts, PARITY_TOKENS, dtype))
+    return Report(exact, tuple(parity), law, drafter is not None)
+
+
+def render(report: "Report") -> str:
+    """The evidence and the verdict, for people."""
+    exact, law = report.exact, report.law
+    lines = [
+        f"exact   {exact.cases} toy pipelines, {exact.horizon} tokens each: "
+        f"largest error {exact.max_error:.1e}"
+    ]
+    if exact.worst is not None:
+        case, comparison = exact.worst
+        lines += [f"  biased: {case}", *(f"  {line}" for line in str(comparison).splitlines())]
+    for parity in report.parity:
+        lines.append(
+            f"parity  {parity.dtype}: {parity.prompts} prompts, {parity.tokens} tokens: "
+            f"{len(parity.differences)} texts part from plain decoding's; "
+            f"{len(parity.control)} do when plain decoding only changes its chunk size"
+        )
+        for each in parity.differences:
+            allowed = "within" if each.within else "OUTSIDE"
+            lines.append(
+                f"  prompt {each.prompt}, token {each.position}: {each.tokens[0]} where plain "
+                f"decoding says {each.tokens[1]}; margin {each.margin:.2g}, {allowed} the bound "
+                f"of {each.bound:.2g}"
+            )
+    lines.append(f"law     {law.tokens} tokens at temperature {law.temperature}:")
+    lines += [f"  {test}" for test in law.tests]
+    ran = report.speculation
+    lines.append(
+        f"ran     {ran.rounds} rounds, {ran.accepted} drafts accepted, {ran.rejected} rounds ended "
+        "at a rejected one"
+    )
+    lines += [f"doubt   {doubt}" for doubt in report.doubts]
+    return "\n".join([*lines, f"verdict {report.verdict}"])
+
+
+def _load(config: "PipelineConfig", dtype: str, session: Session) -> "Pipeline":
+    from draftwood.core import build
+
+    runtime = attrs.evolve(config.runtime, dtype=dtype)  # type: ignore[arg-type]
+    return build.load_pipeline(attrs.evolve(config, runtime=runtime), registry=session.registry)
+
+
+def _configured_dtype(config: "PipelineConfig", loaded: "Pipeline") -> str:
+    """What the pipeline decodes in: `auto` is the checkpoint's own, on a CPU float32."""
+    if config.runtime.dtype != "auto":
+        return config.runtime.dtype
+    if loaded.target.device.type == "cpu":
+        return "float32"
+    stored = getattr(getattr(loaded.target, "config", None), "dtype", None)
+    return str(stored or "float32").removeprefix("torch.")
+
+
+def _prompts(loaded: "Pipeline") -> Sequence[Sequence[int]]:
+    """The bundled prompts, or made-up ids for a target that has no tokenizer."""
+    from draftwood.cli.prompts import PROMPTS
+
+    if loaded.tokenizer is not None:
+        return [loaded.request(prompt).prompt for prompt in PROMPTS]
+    from draftwood.testing.toys import seeded
+
+    size = min(loaded.target.vocab_size, getattr(loaded.target, "vocab_limit", None) or 1 << 60)
+    return [seeded("prompt", i).choices(range(size), k=12) for i in range(len(PROMPTS))]

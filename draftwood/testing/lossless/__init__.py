@@ -1,0 +1,24 @@
+"""Whether one pipeline keeps its target's output, on the user's own model: what
+`draftwood lossless` shows.
+
+Three kinds of evidence. *Exact*: the pipeline's own tree, controller and verifier with a toy
+drafter of the same form of law, enumerated. *Parity*: greedy text beside plain decoding's. *Law*:
+sampled text against the target's own conditionals.
+"""
+
+from draftwood.testing.lossless.exact import Exact, check_exact
+from draftwood.testing.lossless.law import SMALLEST_BIAS, Law, check_law
+from draftwood.testing.lossless.parity import Parity, check_parity
+from draftwood.testing.lossless.report import Report, Speculation
+
+__all__ = [
+    "SMALLEST_BIAS",
+    "Exact",
+    "Law",
+    "Parity",
+    "Report",
+    "Speculation",
+    "check_exact",
+    "check_law",
+    "check_parity",
+]

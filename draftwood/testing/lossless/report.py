@@ -1,0 +1,78 @@
+"""The verdict, from its evidence."""
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from attrs import frozen
+
+if TYPE_CHECKING:
+    from draftwood.core.generation import Generation
+    from draftwood.testing.lossless.exact import Exact
+    from draftwood.testing.lossless.law import Law
+    from draftwood.testing.lossless.parity import Parity
+
+
+@frozen
+class Speculation:
+    """How far a check ran: a text without an accepted or without a rejected draft shows little."""
+
+    rounds: int = 0
+    accepted: int = 0
+    rejected: int = 0
+
+    @classmethod
+    def of(cls, result: "Generation") -> "Speculation":
+        return cls(result.stats.rounds, result.stats.accepted, result.stats.rejected)
+
+    def __add__(self, other: "Speculation") -> "Speculation":
+        return Speculation(
+            self.rounds + other.rounds,
+            self.accepted + other.accepted,
+            self.rejected + other.rejected,
+        )
+
+
+@frozen
+class Report:
+    """What is known of one pipeline. speculates: whether it has a drafter."""
+
+    exact: "Exact"
+    parity: "tuple[Parity, ...]"
+    law: "Law"
+    speculates: bool
+
+    @property
+    def speculation(self) -> Speculation:
+        return sum((each.speculation for each in self.parity), self.law.speculation)
+
+    @property
+    def doubts(self) -> list[str]:
+        """Why the evidence is not enough, a sentence each."""
+        doubts = []
+        if self.exact.reason is not None:
+            doubts.append(f"the exact law could not be enumerated: {self.exact.reason}")
+        ran = self.speculation
+        if self.speculates and not (ran.accepted and ran.rejected):
+            doubts.append(
+                f"{ran.accepted} drafts were accepted and {ran.rejected} rounds ended at a "
+                "rejected one; the model's own text was compared with little but itself"
+            )
+        return doubts
+
+    @property
+    def verdict(self) -> Literal["lossless", "biased", "inconclusive"]:
+        if self.exact.biased or self.law.biased or any(each.biased for each in self.parity):
+            return "biased"
+        return "inconclusive" if self.doubts else "lossless"
+
+    def as_dict(self) -> dict[str, Any]:
+        ran = self.speculation
+        return {
+            "verdict": self.verdict,
+            "doubts": self.doubts,
+            "exact": self.exact.as_dict(),
+            "parity": {each.dtype: each.as_dict() for each in self.parity},
+            "law": self.law.as_dict(),
+            "rounds": ran.rounds,
+            "accepted": ran.accepted,
+            "rejected": ran.rejected,
+        }
