@@ -12,6 +12,7 @@ from draftwood.core.values import Limits, RoundContext, RoundStats, TokenTree
 from draftwood.plugins.controllers.options import RooflineOptions
 from draftwood.plugins.controllers.roofline import store
 from draftwood.plugins.controllers.roofline.acceptance import Acceptance
+from draftwood.plugins.controllers.roofline.levels import level_pays
 from draftwood.plugins.controllers.roofline.prices import Prices
 from draftwood.plugins.controllers.roofline.probing import CONTEXTS, nominal, probed
 from draftwood.plugins.controllers.roofline.switch import Switch
@@ -50,9 +51,10 @@ State = ControllerState[Prices, Text]
 
 
 class Roofline(BudgetController[Prices, Text]):
-    """Two decisions a round (BASTION, arXiv 2605.29727).
+    """Two decisions a round (BASTION, arXiv 2605.29727), and one per level of some drafters.
 
-    Before drafting: whether speculation pays against plain decoding at all. After growing: the
+    Before drafting: whether speculation pays against plain decoding at all. Between levels that
+    cost a drafter pass each: whether the next one can pay for it. After growing: the
     budget N that maximises S(N) = A^(N) / (T_draft + T_grow + T_v(N+1) + T_other) over all N.
     clock: seconds, for the limit on probing.
     """
@@ -84,6 +86,13 @@ class Roofline(BudgetController[Prices, Text]):
         recent = state.request.budgets
         cap = max(LEAST_CAP, 2 * max(recent)) if recent else FIRST_CAP
         return Limits(min(cap, self.options.max_nodes))
+
+    def go_on(self, growth: TokenTree, ctx: RoundContext, state: State) -> bool:
+        """Whether one more level can pay for the drafter pass that it costs."""
+        text = state.request
+        acceptance = text.acceptance if text.switch.on else Acceptance()
+        pace = None if self.options.objective == "speed" else self._pace(ctx.context, state)
+        return level_pays(growth, acceptance, state.machine, ctx.context, pace)
 
     def choose(self, tree: TokenTree, ctx: RoundContext, state: State) -> int:
         """The best budget. The draft is sunk, so 0 costs it too."""

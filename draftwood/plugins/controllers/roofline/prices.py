@@ -93,6 +93,12 @@ class Prices:
             + middle(self.other, OTHER * unit)
         )
 
+    def grown(self, passes: int, context: int) -> float:
+        """Seconds of a round that runs the drafter `passes` times, the forward excluded; the
+        stage that drafts is one pass, and what grows a tree beside its passes is next to none."""
+        unit = 0.0 if self.draft and self.other else float(self.forward(1, context))
+        return passes * middle(self.draft, DRAFT * unit) + middle(self.other, OTHER * unit)
+
     def plain_step(self, context: int) -> float:
         """Seconds of a round that does not draft: one token, one forward."""
         forward = float(self.forward(1, context))

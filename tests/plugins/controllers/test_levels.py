@@ -1,0 +1,113 @@
+"""The veto between levels: it saves passes that cannot pay, and none that could."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from attrs import evolve
+
+from draftwood.core.interfaces.controller import ControllerState
+from draftwood.core.options import Sampling
+from draftwood.core.randomness import Seeded
+from draftwood.core.values import Limits, RoundContext, TokenTree
+from draftwood.plugins.controllers.options import RooflineOptions
+from draftwood.plugins.controllers.roofline import Roofline
+from draftwood.plugins.controllers.roofline.acceptance import Acceptance
+from draftwood.plugins.controllers.roofline.controller import Text
+from draftwood.plugins.controllers.roofline.levels import level_pays
+from draftwood.plugins.controllers.roofline.prices import Prices, Roof
+from draftwood.plugins.trees.best_first import BestFirst
+from draftwood.plugins.trees.options import BestFirstOptions
+from draftwood.testing import Autoregressive
+
+CONTEXT = 100
+TRUSTING = Acceptance((50.0,) * 8, (50.0,) * 8)
+ROOF = Roof((4e-3, 1e-4, 0.0, 0.0, 0.0), (5e-3, 0.0, 0.0, 0.0, 0.0))
+
+
+def prices(one_pass: float) -> Prices:
+    """A forward of 5 ms or more, a drafter pass of `one_pass` seconds, half a millisecond else."""
+    return Prices(ROOF, draft=(one_pass,), grow=(one_pass,), other=(5e-4,))
+
+
+def law(sharpness: float, seed: int = 0, depth: int = 6, vocab: int = 5) -> Autoregressive:
+    def logits(path: tuple[int, ...]) -> torch.Tensor:
+        place = sum((token + 1) * (vocab + 1) ** i for i, token in enumerate(path))
+        generator = torch.Generator().manual_seed(seed * 1_000_003 + place)
+        return sharpness * torch.randn(vocab, generator=generator, dtype=torch.float64)
+
+    return Autoregressive(logits, depth, Sampling(1.0))
+
+
+def grown(proposal: Autoregressive, depth: int, nodes: int = 20, go_on=lambda tree: True):
+    policy = BestFirst(BestFirstOptions(max_nodes=nodes, score_temperature=1.0))
+    return policy.grow(0, proposal, Limits(nodes, depth), go_on, Seeded(0))
+
+
+def speed(tree: TokenTree, acceptance: Acceptance, known: Prices, passes: int) -> float:
+    """The best tokens per second of a round with this tree."""
+    sizes = np.arange(1.0, len(tree) + 1.0)
+    seconds = known.grown(passes, CONTEXT) + known.forward(sizes, CONTEXT)
+    return float((np.array(acceptance.surrogate(tree)) / seconds).max())
+
+
+@pytest.mark.parametrize("acceptance", [Acceptance(), TRUSTING], ids=["new", "trusting"])
+def test_what_is_vetoed_could_not_have_been_faster(acceptance: Acceptance) -> None:
+    """Deeper trees, with every number of passes more, against the tree at which it stopped."""
+    verdicts = []
+    for seed, sharpness, one in itertools.product(range(3), (1.0, 4.0), (2e-4, 1e-3, 4e-3, 1e-2)):
+        known, proposal = prices(one), law(sharpness, seed)
+        for depth in range(1, 5):
+            tree = grown(proposal, depth)
+            if max(tree.depth_list) < depth:
+                continue
+            pays = level_pays(tree, acceptance, known, CONTEXT)
+            verdicts.append(pays)
+            if pays:
+                continue
+            now = speed(tree, acceptance, known, depth)
+            for more in range(depth + 1, 7):
+                assert speed(grown(proposal, more), acceptance, known, more) <= now * (1 + 1e-9)
+    # Negative control: both verdicts come up, so the claim is not empty.
+    assert verdicts.count(True) > 5
+    assert verdicts.count(False) > 5
+
+
+def test_the_verdict_turns_once_as_passes_get_dearer() -> None:
+    tree = grown(law(4.0), 2)
+    verdicts = [
+        level_pays(tree, TRUSTING, prices(one), CONTEXT) for one in (1e-6, 1e-4, 1e-3, 5e-3, 1e-1)
+    ]
+    assert verdicts == sorted(verdicts, reverse=True)
+    assert (verdicts[0], verdicts[-1]) == (True, False)
+
+
+def test_a_text_that_rejects_deep_nodes_is_not_drafted_deep() -> None:
+    tree = grown(law(4.0), 2)
+    known = prices(2e-3)
+    refusing = Acceptance((50.0, 50.0, 0.0), (50.0, 50.0, 50.0))
+    assert level_pays(tree, TRUSTING, known, CONTEXT)
+    assert not level_pays(tree, refusing, known, CONTEXT)
+
+
+def test_a_given_pace_is_what_must_be_beaten() -> None:
+    tree, known = grown(law(4.0), 2), prices(1e-3)
+    assert level_pays(tree, TRUSTING, known, CONTEXT, pace=1.0)
+    assert not level_pays(tree, TRUSTING, known, CONTEXT, pace=1e6)
+
+
+@pytest.mark.parametrize("objective", ["speed", "rate"])
+def test_roofline_stops_growing_where_a_pass_is_dear(objective: str) -> None:
+    controller = Roofline(RooflineOptions(objective=objective))  # type: ignore[arg-type]
+    ctx = RoundContext(5, CONTEXT, 1000, 0)
+
+    def depth(one_pass: float) -> int:
+        state = ControllerState(prices(one_pass), evolve(Text(), acceptance=TRUSTING))
+        tree = grown(law(4.0), 6, go_on=lambda growth: controller.go_on(growth, ctx, state))
+        return max(tree.depth_list)
+
+    depths = [depth(one_pass) for one_pass in (1e-5, 1e-3, 2e-3, 4e-3, 6e-3, 1.0)]
+    assert depths == sorted(depths, reverse=True)
+    assert (depths[0], depths[-1]) == (6, 1)
+    assert any(1 < between < 6 for between in depths)
