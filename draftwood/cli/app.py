@@ -13,6 +13,7 @@ from draftwood.core.registry import Record, Registry
 COMMANDS = {
     "run": "Decode a prompt and stream the text.",
     "demo": "Time every builtin pipeline on the bundled model.",
+    "bench": "Measure pipelines beside each other.",
     "trace": "Draw the trees of the first rounds.",
     "check": "Validate a pipeline without loading weights.",
     "lossless": "Show that a pipeline keeps its target's output.",

@@ -32,7 +32,8 @@ JSON = {
     "pipelines.*.accepted_length": "tokens per round, bonus included; null for hf-generate",
     "pipelines.*.tokens_per_second": "new tokens by the median repetition",
     "pipelines.*.tokens": "ids of the new tokens, a list per prompt",
-    "machine": "{platform, processor, cores, threads, python, torch, transformers, draftwood}",
+    "machine": "{platform, processor, accelerator, cores, threads, python, torch, transformers, "
+    "draftwood}",
 }
 COLUMNS = ("pipeline", "tokens/s", "times plain", "(lowest-highest)", "tokens/round", "same text")
 
@@ -70,8 +71,9 @@ def command(session: Session, as_json: bool, markdown: bool, repetitions: int, t
     """
     if as_json and markdown:
         raise click.UsageError("give one of --json and --markdown")
+    from draftwood.bench.machine import machine
     from draftwood.cli.prompts import PROMPTS
-    from draftwood.cli.timing import machine, side_by_side
+    from draftwood.cli.timing import side_by_side
     from draftwood.core.build import load_pipeline
 
     plain = load_pipeline("plain", registry=session.registry)
@@ -93,7 +95,7 @@ def command(session: Session, as_json: bool, markdown: bool, repetitions: int, t
     encoded = [plain.request(prompt).prompt for prompt in PROMPTS]
     for decode in decoders.values():
         decode(encoded[0])
-    with Progress(len(decoders) * repetitions) as bar:
+    with Progress(len(decoders) * repetitions * len(encoded)) as bar:
         timed = side_by_side(decoders, encoded, repetitions, progress=bar.update_to)
     identical = all(result.tokens == timed["plain"].tokens for result in timed.values())
     if as_json:
@@ -158,22 +160,14 @@ def _decoder(pipeline: "Pipeline", tokens: int) -> "Decoder":
 
 def _hf_decoder(pipeline: "Pipeline", tokens: int) -> "Decoder":
     """Hugging Face's own loop on the same model object."""
-    import torch
-
     from draftwood.cli.timing import Outcome
+    from draftwood.core.hf.baselines import HFGenerate
 
-    target: Any = pipeline.target
+    options = pipeline.generation.override({"max_new_tokens": tokens})
+    generate = HFGenerate(pipeline.target, options)
 
     def decode(prompt: Any) -> Outcome:
-        ids = torch.tensor([list(prompt)], device=target.device)
-        out = target.model.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            max_new_tokens=tokens,
-            do_sample=False,
-            pad_token_id=0,
-        )
-        return Outcome(tuple(out[0, ids.shape[1] :].tolist()))
+        return Outcome(generate(prompt, seed=0).tokens)
 
     return decode
 

@@ -22,7 +22,8 @@ Written by `make docs` from the code; a test keeps it current. Each command also
 | code | meaning |
 | --- | --- |
 | 0 | ok |
-| 1 | a check failed: pipelines of `demo` gave different tokens, `doctor` found something missing |
+| 1 | a check failed: pipelines of `demo` or `bench` gave other tokens than plain decoding, \
+`doctor` found something missing |
 | 2 | bad input: an argument, a pipeline, a plugin or a checkpoint; told on standard error |
 | 130 | interrupted |
 

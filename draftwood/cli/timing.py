@@ -1,17 +1,13 @@
 """Times several ways of decoding the same prompts side by side."""
 
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attrs import define, field, frozen
 
-import draftwood
+from draftwood.bench.schedule import schedule
 
 if TYPE_CHECKING:
     from draftwood.core.stats import RequestStats
@@ -59,23 +55,21 @@ def side_by_side(
     clock: Callable[[], float] = time.perf_counter,
     progress: Callable[[str], object] = lambda name: None,
 ) -> dict[str, Timed]:
-    """Each decoder on every prompt, `repetitions` times, interleaved.
+    """Each decoder on every prompt, `repetitions` times, interleaved as `schedule` says.
 
-    A repetition runs every decoder once, each time beginning with another, so that what drifts
-    (clock speed, temperature, other load) meets all of them alike and repetitions can be compared
-    in pairs. progress: called with a name when its turn in a repetition is over.
+    progress: called with a name each time it has decoded a prompt.
     """
-    timed = {name: Timed() for name in decoders}
-    names = list(decoders)
-    for repetition in range(repetitions):
-        first = repetition % len(names)
-        for name in (*names[first:], *names[:first]):
-            start = clock()
-            outcomes = [decoders[name](prompt) for prompt in prompts]
-            timed[name].seconds.append(clock() - start)
-            timed[name].tokens = [list(outcome.tokens) for outcome in outcomes]
-            timed[name].accepted_length = _accepted_length(outcomes)
-            progress(name)
+    timed = {name: Timed([0.0] * repetitions) for name in decoders}
+    outcomes: dict[str, list[Outcome]] = {name: [] for name in decoders}
+    for repetition, index, name in schedule(list(decoders), len(prompts), repetitions):
+        start = clock()
+        outcome = decoders[name](prompts[index])
+        timed[name].seconds[repetition] += clock() - start
+        outcomes[name].append(outcome)
+        progress(name)
+    for name, results in outcomes.items():
+        timed[name].tokens = [list(outcome.tokens) for outcome in results[-len(prompts) :]]
+        timed[name].accepted_length = _accepted_length(results[-len(prompts) :])
     return timed
 
 
@@ -84,33 +78,8 @@ def ratios(of: Timed, to: Timed) -> list[float]:
     return [theirs / ours for ours, theirs in zip(of.seconds, to.seconds, strict=True)]
 
 
-def machine() -> dict[str, Any]:
-    """What the numbers hold for. Imports torch."""
-    import torch
-
-    return {
-        "platform": platform.platform(),
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "transformers": version("transformers"),
-        "draftwood": draftwood.__version__,
-    }
-
-
 def _accepted_length(outcomes: Sequence[Outcome]) -> float | None:
     """Tokens a round over all prompts, bonus included."""
     stats = [outcome.stats for outcome in outcomes if outcome.stats is not None]
     rounds = sum(each.rounds for each in stats)
     return sum(each.committed for each in stats) / rounds if rounds else None
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())

@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from draftwood.bench.machine import machine
 from draftwood.cli import demo, timing
 from draftwood.cli.run import JSON
 from draftwood.core.stats import RequestStats
@@ -127,7 +128,7 @@ def test_the_table_shows_every_pipeline_and_who_differs(markdown):
     decoders, clock = scripted({"plain": [4, 4], "bastion": [2, 1]})
     timed = timing.side_by_side(decoders, [[1]], 2, clock=clock)
     timed["bastion"].tokens = [[9]]
-    on = timing.machine()
+    on = machine()
     text = demo.render(timed, on, markdown=markdown)
     line = next(line for line in text.splitlines() if "bastion" in line)
     assert all(part in line for part in ("3.00", "2.00-4.00", "NO"))

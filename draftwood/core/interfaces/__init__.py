@@ -4,7 +4,12 @@ Plugins are immutable. Drafter and target open mutable per-request sessions, whi
 controllers keep frozen state that goes in and comes out; policies and verifiers keep none.
 """
 
-from draftwood.core.interfaces.controller import BudgetController, ControllerState, CostProbe
+from draftwood.core.interfaces.controller import (
+    BudgetController,
+    ControllerState,
+    CostProbe,
+    Forecast,
+)
 from draftwood.core.interfaces.drafter import Drafter, DraftSession, DraftWork
 from draftwood.core.interfaces.target import Kernels, Target, TargetSession
 from draftwood.core.interfaces.tree import GoOn, TreePolicy
@@ -17,6 +22,7 @@ __all__ = [
     "DraftSession",
     "DraftWork",
     "Drafter",
+    "Forecast",
     "GoOn",
     "Kernels",
     "NodeLaws",

@@ -46,6 +46,17 @@ class ControllerState(Generic[M, R]):
     request: R
 
 
+@frozen
+class Forecast:
+    """What a controller expected of a round, by its budget 0..N.
+
+    tokens: (N+1,) committed. seconds: (N+1,) of the whole round, the draft included.
+    """
+
+    tokens: tuple[float, ...]
+    seconds: tuple[float, ...]
+
+
 class BudgetController(ABC, Generic[M, R]):
     """Decides the budget of each round. Pure: frozen state in, frozen state out.
 
@@ -76,6 +87,12 @@ class BudgetController(ABC, Generic[M, R]):
     def observe(self, stats: RoundStats, state: ControllerState[M, R]) -> ControllerState[M, R]:
         """What is known after a round."""
         return state
+
+    def forecast(self, stats: RoundStats, state: ControllerState[M, R]) -> Forecast | None:
+        """What it expected of a round that `stats` describes, state being what was known before
+        it; None if it predicts nothing. Asked after the fact, by reports: its cost is no round's,
+        and of `stats` it may use the context, whether a draft was made, and the verified tree."""
+        return None
 
     def explain(self, state: ControllerState[M, R]) -> str | None:
         """A sentence for the result when speculation did not run or was switched off."""

@@ -7,7 +7,12 @@ import numpy as np
 from attrs import evolve, field, frozen
 
 from draftwood.core.errors import DraftwoodError
-from draftwood.core.interfaces.controller import BudgetController, ControllerState, CostProbe
+from draftwood.core.interfaces.controller import (
+    BudgetController,
+    ControllerState,
+    CostProbe,
+    Forecast,
+)
 from draftwood.core.values import Limits, RoundContext, RoundStats, TokenTree
 from draftwood.plugins.controllers.options import RooflineOptions
 from draftwood.plugins.controllers.roofline import store
@@ -96,14 +101,10 @@ class Roofline(BudgetController[Prices, Text]):
 
     def choose(self, tree: TokenTree, ctx: RoundContext, state: State) -> int:
         """The best budget. The draft is sunk, so 0 costs it too."""
-        text = state.request
-        # A trial trusts the drafter as a new request does, and verifies at least one node: what
-        # is never verified cannot prove itself.
-        trial = not text.switch.on
-        acceptance = Acceptance() if trial else text.acceptance
-        tokens = np.array(acceptance.surrogate(tree))
+        tokens = np.array(_believed(state.request).surrogate(tree))
         seconds = self._seconds(tree, ctx.context, state.machine)
-        least = min(1, tree.nodes) if trial else 0
+        # A trial verifies at least one node: what is never verified cannot prove itself.
+        least = 0 if state.request.switch.on else min(1, tree.nodes)
         if self.options.objective == "speed":
             gain = tokens / seconds
         else:
@@ -139,6 +140,13 @@ class Roofline(BudgetController[Prices, Text]):
         )
         return ControllerState(prices, text)
 
+    def forecast(self, stats: RoundStats, state: State) -> Forecast:
+        if not stats.drafted:
+            return Forecast((1.0,), (state.machine.plain_step(stats.context),))
+        tokens = _believed(state.request).surrogate(stats.tree)
+        seconds = self._seconds(stats.tree, stats.context, state.machine)
+        return Forecast(tuple(tokens), tuple(seconds.tolist()))
+
     def explain(self, state: State) -> str | None:
         return state.request.switch.explain()
 
@@ -154,6 +162,11 @@ class Roofline(BudgetController[Prices, Text]):
         if text.seconds > 0.0:
             return text.tokens / text.seconds
         return 1.0 / state.machine.plain_step(context)
+
+
+def _believed(text: Text) -> Acceptance:
+    """What a tree's worth is judged by. A trial trusts the drafter as a new request does."""
+    return text.acceptance if text.switch.on else Acceptance()
 
 
 def _confirmed(prices: Prices, costs: CostProbe) -> bool:

@@ -1,0 +1,139 @@
+"""The tables of a report: for a terminal, for Markdown, and flat for CSV."""
+
+import csv
+import io
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from draftwood.bench.summary import OVERALL
+from draftwood.core.stats import STAGES
+
+COLUMNS = (
+    "pipeline",
+    "tokens/s",
+    "times plain",
+    "(95%)",
+    "times HF",
+    "ms/token",
+    "tokens/round",
+    "budget",
+    "same text",
+)
+
+
+def rows(report: Mapping[str, Any], group: str = OVERALL) -> list[tuple[str, ...]]:
+    """A row per contestant under COLUMNS; - where there is nothing to say."""
+    return [_row(name, results[group]) for name, results in report["results"].items()]
+
+
+def _row(name: str, numbers: Mapping[str, Any]) -> tuple[str, ...]:
+    plain, hf = numbers["speedup_over_plain"], numbers["speedup_over_hf"]
+    length, budget, times = (numbers[k] for k in ("accepted_length", "budget", "ms_per_token"))
+    speed = numbers["tokens_per_second"]
+    return (
+        name,
+        f"{speed['value']:.1f}" if speed else "-",
+        f"{plain['value']:.2f}" if plain else "-",
+        interval(plain),
+        f"{hf['value']:.2f}" if hf else "-",
+        f"{times['median']:.2f}" if times else "-",
+        f"{length['pooled']:.2f}" if length else "-",
+        f"{budget['mean']:.1f}" if budget else "-",
+        same(numbers["same_tokens"]),
+    )
+
+
+def interval(ratio: Mapping[str, Any] | None) -> str:
+    """low-high, or - where there is none."""
+    if ratio is None or ratio["low"] is None:
+        return "-"
+    return f"{ratio['low']:.2f}-{ratio['high']:.2f}"
+
+
+def same(tokens: Mapping[str, Any]) -> str:
+    """Whether texts equal plain decoding's; how many do not, and the largest margin there."""
+    if not tokens["compared"]:
+        return "-"
+    differ = tokens["compared"] - tokens["same"]
+    if not differ:
+        return "yes"
+    if not tokens["promised"]:
+        return "by law"
+    margin = tokens["largest_margin"]
+    known = "" if margin is None else f", margin {margin:.1g}"
+    return f"{tokens['same']} of {tokens['compared']}{known}"
+
+
+def markdown(report: Mapping[str, Any]) -> str:
+    """report.md: a table overall and per group, what it was measured on, what columns mean."""
+    parts = [f"# {report['command']}\n"]
+    if report["partial"]:
+        done, planned = report["done"], report["planned"]
+        parts.append(f"**Partial**: {done} of {planned} requests had finished.\n")
+    parts += [f"## {g}\n\n{_markdown_table(rows(report, g))}\n" for g in _groups(report)]
+    parts.append(f"Measured on {place(report)}.\n")
+    explained = [f"- `{name}`: {text}" for name, text in report["formulas"].items()]
+    parts.append("## How it is counted\n\n" + "\n".join(explained) + "\n")
+    return "\n".join(parts)
+
+
+def place(report: Mapping[str, Any]) -> str:
+    """What the numbers hold for, in one line."""
+    on = report["machine"]
+    where = on["accelerator"] or on["processor"]
+    prompts, repeat = len(report["prompts"]), report["repeat"]
+    return (
+        f"{where}, {on['threads']} threads, torch {on['torch']}, transformers "
+        f"{on['transformers']}, draftwood {on['draftwood']}; {prompts} prompts, "
+        f"{repeat} {'repetition' if repeat == 1 else 'repetitions'}, seed {report['seed']}"
+    )
+
+
+def _groups(report: Mapping[str, Any]) -> list[str]:
+    first: Mapping[str, Any] = next(iter(report["results"].values()))
+    return list(first)
+
+
+def _markdown_table(body: list[tuple[str, ...]]) -> str:
+    rule = ("---", *["---:"] * (len(COLUMNS) - 2), "---")
+    return "\n".join(f"| {' | '.join(line)} |" for line in (COLUMNS, rule, *body))
+
+
+def csv_table(report: Mapping[str, Any]) -> str:
+    """report.csv: a line per contestant and group, numbers in full."""
+    lines = [
+        {"contestant": name, "group": group, **dict(_flat(numbers))}
+        for name, results in report["results"].items()
+        for group, numbers in results.items()
+    ]
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(lines[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return out.getvalue()
+
+
+def _flat(numbers: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key in ("requests", "tokens", "peak_memory"):
+        yield key, numbers[key]
+    ratios = ("tokens_per_second", "speedup_over_plain", "speedup_over_hf")
+    for key in ratios:
+        yield from _columns(key, numbers[key], ("value", "low", "high"))
+    for key in ("ms_per_token", "speedup_by_prompt"):
+        yield from _columns(key, numbers[key], ("median", "low", "high"))
+    lengths = ("pooled", "pooled_without_bonus", "by_request", "by_request_without_bonus")
+    yield from _columns("accepted_length", numbers["accepted_length"], lengths)
+    yield from _columns("budget", numbers["budget"], ("mean", "max"))
+    timings = numbers["timings"]
+    for stage in STAGES:
+        yield f"seconds_{stage}", timings and timings[stage]["seconds"]
+    yield from _columns("tokens", numbers["same_tokens"], ("compared", "same", "largest_margin"))
+    forecast = ("seconds_error", "expected_tokens", "committed_tokens", "best_budget")
+    yield from _columns("forecast", numbers["forecast"], forecast)
+
+
+def _columns(
+    key: str, value: Mapping[str, Any] | None, names: tuple[str, ...]
+) -> Iterator[tuple[str, Any]]:
+    for name in names:
+        yield key if name == "value" else f"{key}_{name}", value and value[name]

@@ -1,0 +1,284 @@
+"""From records to the numbers of a report: per contestant, for each group of prompts and for all.
+
+`summarise` gives the value that report.json holds; the other reports are views of it.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from attrs import asdict
+
+from draftwood.bench.comparing import Difference
+from draftwood.bench.contestants import Contestant
+from draftwood.bench.measuring import Plan
+from draftwood.bench.records import Record, Rounds
+from draftwood.bench.statistics import LEVEL, RESAMPLES, Ratio, rate, speedup, spread
+from draftwood.core.stats import STAGES
+
+OVERALL = "overall"
+
+FORMULAS = {
+    "tokens_per_second": "sum of new tokens / sum of wall seconds, over prompts and repetitions; "
+    "wall seconds are of the whole request, prompt included",
+    "ms_per_token": "per request 1000 (seconds - first_seconds) / (tokens - first_tokens): time "
+    "per output token after the first ones; median and quartiles over requests",
+    "speedup_over_plain": "tokens_per_second / that of plain decoding by the same engine, over "
+    "requests that both have finished",
+    "speedup_over_hf": "the same over Hugging Face's generate",
+    "speedup_by_prompt": "median and quartiles over prompts of the speedup over plain",
+    "interval": f"percentile bootstrap over prompts, drawn in pairs, {RESAMPLES} resamples, "
+    f"{LEVEL:.0%}; a prompt's repetitions stay together",
+    "accepted_length.pooled": "sum of tokens committed by rounds / sum of rounds (tau, with the "
+    "bonus token of each round; the prefill's token is no round's)",
+    "accepted_length.by_request": "mean over requests of their own tokens / rounds",
+    "accepted_length.pooled_without_bonus": "sum of accepted draft tokens / sum of rounds",
+    "acceptance_by_depth": "for depth d: rounds that accepted at least d draft tokens / rounds "
+    "whose accepted path could have gone to depth d in the verified tree",
+    "budget.histogram": "rounds by the number of draft nodes verified",
+    "timings": "seconds by stage, over all requests; share: of their sum",
+    "peak_memory": "largest of any request, bytes: on an accelerator its tensors, else the process",
+    "forecast.seconds_error": "median over rounds of |expected - measured| / measured seconds",
+    "forecast.tokens": "mean tokens a round that the controller expected, and that were committed",
+    "forecast.budget": "mean budget chosen, and mean of the best up to it in hindsight: most "
+    "committed tokens per expected second",
+}
+
+
+def summarise(
+    plan: Plan,
+    records: Mapping[tuple[str, str, int], Record],
+    differences: Iterable[Difference],
+    *,
+    machine: Mapping[str, Any],
+    command: str,
+) -> dict[str, Any]:
+    """Everything that report.json holds. records: those of the plan that there are so far."""
+    groups = list(dict.fromkeys(prompt.group for prompt in plan.prompts))
+    differ = list(differences)
+    kept = [records[key] for key in plan.order() if key in records]
+    results: dict[str, Any] = {}
+    for each in plan.contestants:
+        mine = _View(each, plan, kept, differ)
+        results[each.name] = {OVERALL: mine.numbers(None)}
+        if len(groups) > 1:
+            results[each.name] |= {group: mine.numbers(group) for group in groups}
+    return {
+        "partial": len(kept) < len(plan),
+        "done": len(kept),
+        "planned": len(plan),
+        "command": command,
+        "machine": dict(machine),
+        "prompts": [{"id": prompt.id, "group": prompt.group} for prompt in plan.prompts],
+        "groups": groups,
+        "repeat": plan.repeat,
+        "seed": plan.seed,
+        "contestants": {
+            each.name: {
+                "plain": each.plain,
+                "hf": each.hf,
+                "same_tokens_promised": each.parity,
+                **each.about,
+            }
+            for each in plan.contestants
+        },
+        "results": results,
+        "differences": [asdict(each) for each in differ],
+        "formulas": FORMULAS,
+    }
+
+
+class _View:
+    """The records of one contestant, and of those it is compared with."""
+
+    def __init__(
+        self,
+        contestant: Contestant,
+        plan: Plan,
+        records: Sequence[Record],
+        differences: Sequence[Difference],
+    ) -> None:
+        self.contestant, self.seed = contestant, plan.seed
+        self.by_name: dict[str, dict[tuple[str, int], Record]] = {}
+        for record in records:
+            mine = self.by_name.setdefault(record.contestant, {})
+            mine[record.prompt, record.repetition] = record
+        self.differences = [each for each in differences if each.contestant == contestant.name]
+
+    def numbers(self, group: str | None) -> dict[str, Any]:
+        """The results in one group, or overall."""
+        records = self._of(self.contestant.name, group)
+        mine = list(records.values())
+        sums = list(_by_prompt(records).values())
+        speeds = rate([s[0] for s in sums], [s[1] for s in sums], self.seed) if sums else None
+        return {
+            "requests": len(mine),
+            "tokens": sum(len(record.tokens) for record in mine),
+            "tokens_per_second": speeds and asdict(speeds),
+            "tokens_per_second_by_repetition": _by_repetition(mine),
+            "ms_per_token": _asdict(spread(_milliseconds(mine))),
+            "speedup_over_plain": self._speedup(self.contestant.plain, group),
+            "speedup_over_hf": self.contestant.hf and self._speedup(self.contestant.hf, group),
+            "speedup_by_prompt": self._by_prompt(group),
+            "accepted_length": _accepted_length(mine),
+            "acceptance_by_depth": _by_depth(mine),
+            "budget": _budget(mine),
+            "timings": _timings(mine),
+            "peak_memory": max((r.peak_memory for r in mine if r.peak_memory), default=None),
+            "same_tokens": self._same(records, group),
+            "forecast": _forecast(mine),
+        }
+
+    def _of(self, name: str, group: str | None) -> dict[tuple[str, int], Record]:
+        records = self.by_name.get(name, {})
+        return {key: r for key, r in records.items() if group is None or r.group == group}
+
+    def _pairs(self, other: str, group: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+        """(tokens, seconds) by prompt, ours and theirs, of the requests that both finished."""
+        ours, theirs = self._of(self.contestant.name, group), self._of(other, group)
+        both = [key for key in ours if key in theirs]
+        return (
+            _by_prompt({key: ours[key] for key in both}),
+            _by_prompt({key: theirs[key] for key in both}),
+        )
+
+    def _speedup(self, other: str, group: str | None) -> dict[str, Any] | None:
+        ours, theirs = self._pairs(other, group)
+        if not ours:
+            return None
+        if other == self.contestant.name:
+            return asdict(Ratio(1.0, None, None))
+        return asdict(speedup(list(ours.values()), list(theirs.values()), self.seed))
+
+    def _by_prompt(self, group: str | None) -> dict[str, Any] | None:
+        ours, theirs = self._pairs(self.contestant.plain, group)
+        ratios = [
+            (ours[p][0] / ours[p][1]) / (theirs[p][0] / theirs[p][1]) for p in ours if theirs[p][0]
+        ]
+        return _asdict(spread(ratios))
+
+    def _same(self, records: Mapping[tuple[str, int], Record], group: str | None) -> dict[str, Any]:
+        plain = self._of(self.contestant.plain, group)
+        compared = [key for key in records if key in plain]
+        differ = [d for d in self.differences if (d.prompt, d.repetition) in records]
+        margins = [d.margin for d in differ if d.margin is not None]
+        return {
+            "promised": self.contestant.parity,
+            "compared": len(compared),
+            "same": len(compared) - len(differ),
+            "largest_margin": max(margins, default=None),
+        }
+
+
+def _by_prompt(records: Mapping[tuple[str, int], Record]) -> dict[str, tuple[float, float]]:
+    """(tokens, seconds) of each prompt, its repetitions added up."""
+    sums: dict[str, tuple[float, float]] = {}
+    for record in records.values():
+        tokens, seconds = sums.get(record.prompt, (0.0, 0.0))
+        sums[record.prompt] = (tokens + len(record.tokens), seconds + record.seconds)
+    return sums
+
+
+def _by_repetition(records: Iterable[Record]) -> list[float]:
+    sums: dict[int, tuple[float, float]] = {}
+    for record in records:
+        tokens, seconds = sums.get(record.repetition, (0.0, 0.0))
+        sums[record.repetition] = (tokens + len(record.tokens), seconds + record.seconds)
+    return [tokens / seconds for _, (tokens, seconds) in sorted(sums.items())]
+
+
+def _milliseconds(records: Iterable[Record]) -> list[float]:
+    return [
+        1000 * (r.seconds - r.first_seconds) / (len(r.tokens) - r.first_tokens)
+        for r in records
+        if len(r.tokens) > r.first_tokens
+    ]
+
+
+def _rounds(records: Iterable[Record]) -> list[Rounds]:
+    """Of the requests that had rounds."""
+    return [record.rounds for record in records if record.rounds]
+
+
+def _accepted_length(records: Iterable[Record]) -> dict[str, float] | None:
+    requests = _rounds(records)
+    if not requests:
+        return None
+
+    def mean(of: Callable[[Rounds], list[int]]) -> tuple[float, float]:
+        pooled = sum(sum(of(r)) for r in requests) / sum(map(len, requests))
+        return pooled, sum(sum(of(r)) / len(r) for r in requests) / len(requests)
+
+    (pooled, by_request) = mean(lambda rounds: rounds.committed)
+    (drafts, drafts_by_request) = mean(lambda rounds: rounds.accepted)
+    return {
+        "pooled": pooled,
+        "pooled_without_bonus": drafts,
+        "by_request": by_request,
+        "by_request_without_bonus": drafts_by_request,
+    }
+
+
+def _by_depth(records: Iterable[Record]) -> list[dict[str, Any]]:
+    offered = Counter(n for rounds in _rounds(records) for n in rounds.offered)
+    accepted = Counter(n for rounds in _rounds(records) for n in rounds.accepted)
+    rows = []
+    for depth in range(1, max(offered, default=0) + 1):
+        reached = sum(count for n, count in offered.items() if n >= depth)
+        taken = sum(count for n, count in accepted.items() if n >= depth)
+        rows.append({"depth": depth, "rounds": reached, "share": taken / reached})
+    return rows
+
+
+def _budget(records: Iterable[Record]) -> dict[str, Any] | None:
+    budgets = [n for rounds in _rounds(records) for n in rounds.budget]
+    if not budgets:
+        return None
+    histogram = {str(n): count for n, count in sorted(Counter(budgets).items())}
+    return {"mean": sum(budgets) / len(budgets), "max": max(budgets), "histogram": histogram}
+
+
+def _timings(records: Iterable[Record]) -> dict[str, Any] | None:
+    timings = [record.timings for record in records if record.timings]
+    if not timings:
+        return None
+    seconds = {stage: sum(each[stage] for each in timings) for stage in STAGES}
+    total = sum(seconds.values())
+    return {
+        stage: {"seconds": value, "share": value / total if total else 0.0}
+        for stage, value in seconds.items()
+    }
+
+
+def _forecast(records: Iterable[Record]) -> dict[str, Any] | None:
+    """How well the controller predicted, over the rounds that it predicted."""
+    rows = [
+        row
+        for rounds in _rounds(records)
+        for row in zip(
+            rounds.expected_seconds,
+            rounds.seconds,
+            rounds.expected_tokens,
+            rounds.committed,
+            rounds.budget,
+            rounds.best,
+            strict=True,
+        )
+        if row[0] is not None and row[1] > 0
+    ]
+    if not rows:
+        return None
+    expected, seconds, tokens, committed, budget, best = np.array(rows, dtype=float).T
+    return {
+        "rounds": len(rows),
+        "seconds_error": float(np.median(np.abs(expected - seconds) / seconds)),
+        "expected_tokens": float(tokens.mean()),
+        "committed_tokens": float(committed.mean()),
+        "chosen_budget": float(budget.mean()),
+        "best_budget": float(best.mean()),
+    }
+
+
+def _asdict(value: Any) -> dict[str, Any] | None:
+    return None if value is None else asdict(value)
