@@ -82,6 +82,6 @@ def _replay(temperature: float, texts: list[np.ndarray]) -> Acceptance:
             tried[: run + 1] += 1
             passed[:run] += 1
             rounds, tokens, at = rounds + 1, tokens + run + 1, at + run + 1
-    marginal = np.concatenate(texts).mean(0)
-    conditional = passed / np.maximum(tried, 1)
+    marginal = np.concatenate(texts).mean(0).tolist()
+    conditional = (passed / np.maximum(tried, 1)).tolist()
     return Acceptance(temperature, tokens / rounds, tuple(conditional), tuple(marginal), rounds)

@@ -56,8 +56,15 @@ def run(config: TrainingConfig, resume: bool = True) -> Path:
     )
     if resume:
         trainer.resume()
-    trainer.run()
+    found = trainer.run()
     export(model, config.export)
+    report = {
+        "steps": trainer.step,
+        "minutes": round(trainer.clock.spent / 60, 1),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "acceptance": [attrs.asdict(entry) for entry in found],
+    }
+    (config.work / "drafter-report.json").write_text(json.dumps(report, indent=2) + "\n")
     return config.export
 
 

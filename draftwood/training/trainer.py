@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from draftwood.plugins.drafters.dflash.model import DFlashModel
 from draftwood.training.config import OptimiserOptions, PaceOptions
-from draftwood.training.evaluation import accepted
+from draftwood.training.evaluation import Acceptance, accepted
 from draftwood.training.features import Features
 from draftwood.training.muon import Muon
 from draftwood.training.objectives import Blocks, find, gamma_for
@@ -88,8 +88,8 @@ class Trainer:
             return self.step / self.options.steps
         return self.clock.spent / (60 * self.options.minutes)
 
-    def run(self) -> None:
-        """Train until the budget is spent."""
+    def run(self) -> list[Acceptance]:
+        """Train until the budget is spent; returns the last evaluation."""
         progress, mean = Progress("train", self.clock), math.nan
         while (fraction := self.fraction) < 1:
             self.clock.wait_while_paused()
@@ -103,7 +103,7 @@ class Trainer:
             if self.clock.due("export", 60 * self.pace.export_minutes):
                 self.on_export(self.model)
         self.save()
-        self.evaluate(progress)
+        return self.evaluate(progress)
 
     def one_step(self, fraction: float) -> float:
         """One update; returns the loss."""
@@ -140,8 +140,10 @@ class Trainer:
             blocks = Blocks(self.model, hidden, labels, valid, self.data.head, self.gamma)
             return self.objective(blocks)
 
-    def evaluate(self, progress: Progress) -> None:
+    def evaluate(self, progress: Progress) -> list[Acceptance]:
+        """Replay held-out text and say what would have been accepted."""
         data = self.data
         found = accepted(self.model, data.heldout, data.heldout_features, data.embedding, data.head)
         minutes = self.clock.spent / 60
         progress.say(f"{minutes:.1f} min, step {self.step}: " + "; ".join(map(str, found)))
+        return found

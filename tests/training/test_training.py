@@ -1,5 +1,6 @@
 """Training of block drafters on a random target: every stage, in seconds."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -76,6 +77,10 @@ def test_a_run_exports_what_dflash_loads(tmp_path, target_folder):
     assert model.config.num_target_layers == 3
     assert (model.config.block_size, model.config.mask_token_id) == (BLOCK, 60)
     assert model.dtype == torch.bfloat16
+    report = json.loads((tmp_path / "work/drafter-report.json").read_text())
+    assert report["steps"] == 6
+    assert {entry["temperature"] for entry in report["acceptance"]} == {0.0, 1.0}
+    assert all(entry["tau"] >= 1 for entry in report["acceptance"])
 
 
 def test_a_resumed_run_ends_where_an_unbroken_one_does(tmp_path, target_folder):
