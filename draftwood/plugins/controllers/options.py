@@ -19,6 +19,20 @@ class FixedOptions:
 
 
 @frozen
+class MeasuredOptions:
+    """The budget that pays by a table of measured forwards.
+
+    max_nodes: never more than this. objective: as in roofline. refresh: measure even if stored
+    measurements fit. probe_seconds: most time that measuring may take.
+    """
+
+    max_nodes: int = field(default=256, validator=ge(1))
+    objective: Literal["speed", "rate"] = "speed"
+    refresh: bool = False
+    probe_seconds: float = field(default=5.0, validator=and_(gt(0.0), le(5.0)))
+
+
+@frozen
 class RooflineOptions:
     """The budget that pays on this machine (BASTION).
 

@@ -4,11 +4,15 @@ from collections.abc import Iterable
 
 from draftwood.core.hookspecs import hookimpl
 from draftwood.core.plugin import ControllerTraits, Plugin
-from draftwood.plugins.controllers.options import FixedOptions, RooflineOptions
+from draftwood.plugins.controllers.options import FixedOptions, MeasuredOptions, RooflineOptions
 
 
 def _fixed(options: FixedOptions) -> ControllerTraits:
     return ControllerTraits(timed=False)
+
+
+def _measured(options: MeasuredOptions) -> ControllerTraits:
+    return ControllerTraits(timed=True)
 
 
 def _roofline(options: RooflineOptions) -> ControllerTraits:
@@ -25,6 +29,13 @@ def draftwood_register_controllers() -> Iterable[Plugin]:
             FixedOptions,
             f"{home}.fixed:Fixed",
             _fixed,
+        ),
+        Plugin(
+            "measured",
+            "the roofline's decision on a table of measured forwards",
+            MeasuredOptions,
+            f"{home}.measured:Measured",
+            _measured,
         ),
         Plugin(
             "roofline",

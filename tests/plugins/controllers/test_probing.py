@@ -109,7 +109,7 @@ def test_probing_ends_in_time_on_a_slow_machine(seconds: float) -> None:
         return seconds * (1 + tokens / 16)
 
     costs = Costs(price, on_probe=clock.pass_)
-    prices = probed(costs, clock, 5.0)
+    prices, _ = probed(costs, clock, 5.0)
     assert clock.now <= 5.0
     assert costs.probes[0] == (1, 64)
     assert float(prices.forward(1, 64)) == pytest.approx(price(1, 64), rel=0.05)
@@ -121,7 +121,7 @@ def test_probing_ends_in_time_on_a_slow_machine(seconds: float) -> None:
 def test_a_machine_too_slow_to_probe_twice_has_the_prior_scaled_to_it() -> None:
     clock = Clock()
     costs = Costs(lambda tokens, context: 4.0, on_probe=clock.pass_)
-    prices = probed(costs, clock, 5.0)
+    prices, _ = probed(costs, clock, 5.0)
     assert costs.probes == [(1, 64)]
     assert float(prices.forward(1, 64)) == pytest.approx(4.0)
     assert float(prices.forward(128, 64)) > 4.0
@@ -136,7 +136,7 @@ def test_without_time_there_is_still_a_prior() -> None:
             return super().peaks()
 
     costs = SlowPeaks()
-    prices = probed(costs, clock, 5.0)
+    prices, _ = probed(costs, clock, 5.0)
     assert costs.probes == []
     assert prices.source == "prior"
     assert float(prices.forward(1, 64)) > 0.0

@@ -29,7 +29,7 @@ def test_scipy_is_imported_only_to_fit() -> None:
 
 def test_every_record_builds_a_controller_with_its_default_options() -> None:
     records = list(draftwood_register_controllers())
-    assert [record.name for record in records] == ["fixed", "roofline"]
+    assert [record.name for record in records] == ["fixed", "measured", "roofline"]
     for record in records:
         module, _, name = record.factory.partition(":")
         options = record.options()
@@ -37,7 +37,8 @@ def test_every_record_builds_a_controller_with_its_default_options() -> None:
 
 
 def test_only_the_wall_clock_makes_budgets_depend_on_time() -> None:
-    fixed, roofline = draftwood_register_controllers()
+    fixed, measured, roofline = draftwood_register_controllers()
+    assert measured.traits(measured.options()) == ControllerTraits(timed=True)
     assert fixed.traits(fixed.options()) == ControllerTraits(timed=False)
     assert roofline.traits(RooflineOptions()) == ControllerTraits(timed=True)
     assert roofline.traits(RooflineOptions(clock="nominal")) == ControllerTraits(timed=False)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 from attrs import evolve, field, frozen
@@ -55,31 +56,20 @@ class Text:
 State = ControllerState[Prices, Text]
 
 
-class Roofline(BudgetController[Prices, Text]):
+class BestBudget(BudgetController[Prices, Text]):
     """Two decisions a round (BASTION, arXiv 2605.29727), and one per level of some drafters.
 
     Before drafting: whether speculation pays against plain decoding at all. Between levels that
     cost a drafter pass each: whether the next one can pay for it. After growing: the
     budget N that maximises S(N) = A^(N) / (T_draft + T_grow + T_v(N+1) + T_other) over all N.
-    clock: seconds, for the limit on probing.
+    What forwards cost is the subclass's to say, by `init`. learns: whether prices follow the times
+    of rounds.
     """
 
     def __init__(
-        self, options: RooflineOptions, clock: Callable[[], float] = time.perf_counter
+        self, max_nodes: int, objective: Literal["speed", "rate"], *, learns: bool
     ) -> None:
-        self.options, self.clock = options, clock
-
-    def init(self, costs: CostProbe) -> Prices:
-        """Stored prices if a probe confirms them, else measured ones, which are stored."""
-        if self.options.clock == "nominal":
-            return nominal(costs)
-        stored = None if self.options.refresh else store.load(costs.identity)
-        if stored is not None and _confirmed(stored, costs):
-            return stored
-        prices = probed(costs, self.clock, self.options.probe_seconds)
-        if prices.source == "probe":
-            store.save(costs.identity, prices)
-        return prices
+        self._max_nodes, self._objective, self._learns = max_nodes, objective, learns
 
     def open(self) -> Text:
         return Text()
@@ -90,13 +80,12 @@ class Roofline(BudgetController[Prices, Text]):
             return Limits(0)
         recent = state.request.budgets
         cap = max(LEAST_CAP, 2 * max(recent)) if recent else FIRST_CAP
-        return Limits(min(cap, self.options.max_nodes))
+        return Limits(min(cap, self._max_nodes))
 
     def go_on(self, growth: TokenTree, ctx: RoundContext, state: State) -> bool:
         """Whether one more level can pay for the drafter pass that it costs."""
-        text = state.request
-        acceptance = text.acceptance if text.switch.on else Acceptance()
-        pace = None if self.options.objective == "speed" else self._pace(ctx.context, state)
+        acceptance = _believed(state.request)
+        pace = None if self._objective == "speed" else self._pace(ctx.context, state)
         return level_pays(growth, acceptance, state.machine, ctx.context, pace)
 
     def choose(self, tree: TokenTree, ctx: RoundContext, state: State) -> int:
@@ -105,7 +94,7 @@ class Roofline(BudgetController[Prices, Text]):
         seconds = self._seconds(tree, ctx.context, state.machine)
         # A trial verifies at least one node: what is never verified cannot prove itself.
         least = 0 if state.request.switch.on else min(1, tree.nodes)
-        if self.options.objective == "speed":
+        if self._objective == "speed":
             gain = tokens / seconds
         else:
             gain = tokens - self._pace(ctx.context, state) * seconds
@@ -113,7 +102,7 @@ class Roofline(BudgetController[Prices, Text]):
 
     def observe(self, stats: RoundStats, state: State) -> State:
         text, prices, context = state.request, state.machine, stats.context
-        if self.options.clock == "wall":
+        if self._learns:
             prices = prices.learn(
                 stats.timings, stats.budget, context, stats.drafted, not text.idle
             )
@@ -164,12 +153,36 @@ class Roofline(BudgetController[Prices, Text]):
         return 1.0 / state.machine.plain_step(context)
 
 
+class Roofline(BestBudget):
+    """The best budget by two roofs over forward times, corrected by what rounds take (BASTION,
+    arXiv 2605.29727). clock: seconds, for the limit on probing.
+    """
+
+    def __init__(
+        self, options: RooflineOptions, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        super().__init__(options.max_nodes, options.objective, learns=options.clock == "wall")
+        self.options, self.clock = options, clock
+
+    def init(self, costs: CostProbe) -> Prices:
+        """Stored prices if a probe confirms them, else measured ones, which are stored."""
+        if self.options.clock == "nominal":
+            return nominal(costs)
+        stored = None if self.options.refresh else store.load(costs.identity)
+        if stored is not None and confirmed(stored, costs):
+            return stored
+        prices, probes = probed(costs, self.clock, self.options.probe_seconds)
+        if prices.source == "probe":
+            store.save(costs.identity, prices, probes)
+        return prices
+
+
 def _believed(text: Text) -> Acceptance:
     """What a tree's worth is judged by. A trial trusts the drafter as a new request does."""
     return text.acceptance if text.switch.on else Acceptance()
 
 
-def _confirmed(prices: Prices, costs: CostProbe) -> bool:
+def confirmed(prices: Prices, costs: CostProbe) -> bool:
     """Whether one timed forward of a small and of a larger tree are near the stored prices."""
     for tokens in (1, 16):
         try:

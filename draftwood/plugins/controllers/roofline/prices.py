@@ -8,7 +8,7 @@ and one drift for all sizes, which follows a machine that slows down as a whole.
 """
 
 import math
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from attrs import evolve, frozen
@@ -37,12 +37,27 @@ Polynomial = tuple[float, float, float, float, float]
 Window = tuple[float, ...]
 
 
+class Forwards(Protocol):
+    """Seconds of a forward before any correction.
+
+    corrected: whether what rounds take is learnt over it.
+    """
+
+    @property
+    def corrected(self) -> bool: ...
+
+    def seconds(self, tokens: Any, context: int) -> Any:
+        """tokens: a number or an array of them; the result has its shape."""
+        ...
+
+
 @frozen
 class Roof:
     """Seconds of a forward as the larger of two polynomials in tokens and context."""
 
     compute: Polynomial
     memory: Polynomial
+    corrected: ClassVar[bool] = True
 
     def seconds(self, tokens: Any, context: int) -> Any:
         """tokens: a number or an array of them; the result has its shape."""
@@ -59,13 +74,13 @@ def _value(p: Polynomial, tokens: Any, context: int) -> Any:
 class Prices:
     """What is known of the machine. Hashable; a round returns a new one.
 
-    residuals: log of measured over roof, per knot. ratios: recent (log of measured over predicted
-    without drift, tokens), oldest first; the drift is their median. draft, grow, other: recent
-    seconds of these stages in rounds that drafted. plain: of everything but the forward in rounds
-    that did not. source: prior, probe or store.
+    roof: seconds of forwards. residuals: log of measured over roof, per knot. ratios: recent (log
+    of measured over predicted without drift, tokens), oldest first; the drift is their median.
+    draft, grow, other: recent seconds of these stages in rounds that drafted. plain: of everything
+    but the forward in rounds that did not. source: prior, probe or store.
     """
 
-    roof: Roof
+    roof: Forwards
     residuals: tuple[float, ...] = (0.0,) * len(KNOTS)
     ratios: tuple[tuple[float, int], ...] = ()
     draft: Window = ()
@@ -112,7 +127,9 @@ class Prices:
         caught_up: whether the drafter ran in the round before too. If not, `other` holds the time
         it took to take in what it had missed, which is no price of a round.
         """
-        after = self._learn_forward(timings.verify, nodes + 1, context)
+        after = self
+        if self.roof.corrected:
+            after = self._learn_forward(timings.verify, nodes + 1, context)
         other = timings.judge + timings.commit + timings.other
         if not drafted:
             return evolve(after, plain=_slide(after.plain, other))

@@ -38,20 +38,23 @@ def nominal(costs: CostProbe) -> Prices:
     return Prices(_prior(costs, NOMINAL))
 
 
-def probed(costs: CostProbe, clock: Callable[[], float], limit: float) -> Prices:
-    """Prices measured in at most `limit` seconds, read from `clock`.
+def probed(
+    costs: CostProbe, clock: Callable[[], float], limit: float
+) -> tuple[Prices, list[Probe]]:
+    """Prices measured in at most `limit` seconds, read from `clock`, and the measurements.
 
     Device rates and then forwards are timed for as long as the limit allows, cheapest first; what
     was not measured comes from counted work at the device's rates.
     """
     end = clock() + limit
     peaks = costs.peaks()
-    probes = _monotone(measure(costs, clock, end))
+    probes = monotone(measure(costs, clock, end))
     if len({probe.tokens for probe in probes}) >= ENOUGH:
         roof = fit(costs, peaks, probes)
     else:
         roof = _scaled(_prior(costs, peaks), probes)
-    return Prices(roof, _residuals(roof, probes), source="probe" if probes else "prior")
+    prices = Prices(roof, residuals(roof, probes), source="probe" if probes else "prior")
+    return prices, probes
 
 
 def measure(costs: CostProbe, clock: Callable[[], float], end: float) -> list[Probe]:
@@ -82,7 +85,7 @@ def measure(costs: CostProbe, clock: Callable[[], float], end: float) -> list[Pr
     return [Probe(*at, seconds) for at, seconds in best.items()]
 
 
-def _monotone(probes: Sequence[Probe]) -> list[Probe]:
+def monotone(probes: Sequence[Probe]) -> list[Probe]:
     """No forward takes longer than a larger one: what does was disturbed, noise only adds."""
     return [
         Probe(
@@ -166,7 +169,7 @@ def _line_of(p: Polynomial, a: float, b: float) -> Polynomial:
     return a * p[0] + b, a * p[1], a * p[2], a * p[3], a * p[4]
 
 
-def _residuals(roof: Roof, probes: Sequence[Probe]) -> tuple[float, ...]:
+def residuals(roof: Roof, probes: Sequence[Probe]) -> tuple[float, ...]:
     """Log of measured over roof at every knot, interpolated over log s between probed sizes."""
     by_size: dict[int, list[float]] = {}
     for probe in probes:

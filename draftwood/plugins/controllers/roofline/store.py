@@ -9,16 +9,17 @@ import json
 import logging
 import math
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from draftwood.core.storage import cache_folder
 from draftwood.plugins.controllers.roofline.prices import KNOTS, Prices, Roof
+from draftwood.plugins.controllers.roofline.probing import Probe
 
 log = logging.getLogger("draftwood")
 
-FORMAT = 1
+FORMAT = 2
 
 
 def path_of(identity: Mapping[str, str]) -> Path:
@@ -38,6 +39,9 @@ def load(identity: Mapping[str, str]) -> Prices | None:
             raise ValueError("its sizes are not this version's")
         roof = Roof(_numbers(data["compute"], 5), _numbers(data["memory"], 5))  # type: ignore[arg-type]
         prices = Prices(roof, _numbers(data["residuals"], len(KNOTS)), source="store")
+        for probe in data["probes"]:
+            if not min(_numbers(probe, 3)) > 0.0:
+                raise ValueError("a measurement that is none")
         if not min(prices.forward(size, 1) for size in KNOTS) > 0.0:
             raise ValueError("a forward that takes no time")
         return prices
@@ -48,10 +52,22 @@ def load(identity: Mapping[str, str]) -> Prices | None:
         return None
 
 
-def save(identity: Mapping[str, str], prices: Prices) -> None:
-    """Write prices whole or not at all. A folder that cannot be written is no error: the next
-    pipeline measures again."""
+def load_probes(identity: Mapping[str, str]) -> list[Probe]:
+    """The measurements that the stored prices of exactly this identity were fitted to; none if
+    there are no such prices."""
+    if load(identity) is None:
+        return []
+    data = json.loads(path_of(identity).read_text(encoding="utf-8"))
+    return [Probe(int(tokens), int(context), float(s)) for tokens, context, s in data["probes"]]
+
+
+def save(identity: Mapping[str, str], prices: Prices, probes: Sequence[Probe]) -> None:
+    """Write prices, and the measurements that they come from, whole or not at all.
+
+    A folder that cannot be written is no error: the next pipeline measures again.
+    """
     path = path_of(identity)
+    assert isinstance(prices.roof, Roof)
     data = {
         "format": FORMAT,
         "identity": dict(identity),
@@ -59,6 +75,7 @@ def save(identity: Mapping[str, str], prices: Prices) -> None:
         "compute": prices.roof.compute,
         "memory": prices.roof.memory,
         "residuals": prices.residuals,
+        "probes": [(probe.tokens, probe.context, probe.seconds) for probe in probes],
     }
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
