@@ -37,10 +37,12 @@ def window_start(length: int, window: int | None) -> int:
 
 
 class _Extent:
-    """How many rows are committed. Shared by the cache and its layers, without a reference cycle
-    that would keep buffers alive until the next collection."""
+    """How many rows are committed, and how many behind them the next forward leaves alone. Shared
+    by the cache and its layers, without a reference cycle that would keep buffers alive until the
+    next collection."""
 
     length = 0
+    kept = 0
 
 
 class TreeLayer(CacheLayerMixin):
@@ -65,15 +67,16 @@ class TreeLayer(CacheLayerMixin):
         position that the first new row sees, so its attention costs the window, not the context.
         """
         length, rows = self.extent.length, key_states.shape[-2]
-        self.keys.narrow(2, length, rows).copy_(key_states)
-        self.values.narrow(2, length, rows).copy_(value_states)
+        end = length + self.extent.kept
+        self.keys.narrow(2, end, rows).copy_(key_states)
+        self.values.narrow(2, end, rows).copy_(value_states)
         start = window_start(length, self.window)
-        size = length + rows - start
+        size = end + rows - start
         return self.keys.narrow(2, start, size), self.values.narrow(2, start, size)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         start = window_start(self.extent.length, self.window)
-        return self.extent.length + query_length - start, start
+        return self.extent.length + self.extent.kept + query_length - start, start
 
     def get_seq_length(self) -> int:
         return self.extent.length
@@ -107,8 +110,8 @@ class TreeCache(Cache):
         return self.extent.length
 
     def reserve(self, rows: int) -> None:
-        """Make room for `rows` rows behind the committed ones; keeps those, and no others."""
-        needed = self.length + rows
+        """Make room for `rows` rows behind the committed and the kept ones; keeps no others."""
+        needed = self.length + self.extent.kept + rows
         if needed <= self.capacity:
             return
         wanted = max(needed + ROWS, int(self.capacity * GROWTH))
@@ -129,9 +132,15 @@ class TreeCache(Cache):
             for place, (index, name) in enumerate(members):
                 setattr(self.layers[index], name, stack[place])
                 self.layers[index].is_initialized = True
+        held = self.length + self.extent.kept
         for (before, _), (after, _) in zip(old, self._stacks, strict=False):
-            after.narrow(3, 0, self.length).copy_(before.narrow(3, 0, self.length))
+            after.narrow(3, 0, held).copy_(before.narrow(3, 0, held))
         self.capacity = capacity
+
+    def keep(self, rows: int) -> None:
+        """Leave the first `rows` rows behind the committed ones as they are: the next forward
+        writes behind them. They are not committed, and 0 gives them up."""
+        self.extent.kept = rows
 
     def advance(self, rows: int) -> None:
         """Commit the first `rows` rows of the last forward as they are."""

@@ -78,6 +78,7 @@ def wrap_model(
                 f"{target.vocab_size}: they do not belong together"
             )
         target.limit_vocabulary(limit)
+        target.tokenizer = tokenizer
     return target
 
 

@@ -28,12 +28,12 @@ def additive(hidden: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def full_mask(visible: Tensor, length: int, dtype: torch.dtype) -> Tensor:
-    """(1, 1, n, length + n): all of the context, and of the nodes each one's own ancestors.
+    """(1, 1, n, length + m): all of the context, and of the nodes each one's own ancestors.
 
-    visible: (n, n) bool, [i, j] is whether node j is node i or one of its ancestors.
+    visible: (n, m) bool, [i, j] is whether node j is node i or one of its ancestors.
     """
-    n = visible.shape[0]
-    columns = length + n
+    n, m = visible.shape
+    columns = length + m
     padded = -(-columns // ALIGNED) * ALIGNED
     mask = torch.zeros(n, padded, dtype=dtype, device=visible.device)[:, :columns]
     mask[:, length:].masked_fill_(~visible, torch.finfo(dtype).min)
@@ -41,15 +41,22 @@ def full_mask(visible: Tensor, length: int, dtype: torch.dtype) -> Tensor:
 
 
 def sliding_mask(
-    visible: Tensor, depths: Tensor, length: int, window: int, dtype: torch.dtype
+    visible: Tensor,
+    depths: Tensor,
+    length: int,
+    window: int,
+    dtype: torch.dtype,
+    behind: Tensor | None = None,
 ) -> Tensor:
     """(1, 1, n, columns) for the columns that a sliding layer's view holds: those from
     `window_start` on. A node sees its ancestors and the context that are fewer than `window`
-    positions before it. depths: (n,) int64, on the device of `visible`.
+    positions before it. depths: (n,) int64, on the device of `visible`. behind: (m,), of the
+    nodes that are the columns, where the rows are only some of them.
     """
     start = window_start(length, window)
     context = torch.arange(start - length, 0, device=depths.device)
-    near = depths[:, None] - torch.cat([context, depths])[None, :] < window
+    columns = torch.cat([context, depths if behind is None else behind])
+    near = depths[:, None] - columns[None, :] < window
     near[:, length - start :] &= visible
     return additive(~near, dtype)
 
@@ -67,9 +74,13 @@ class Masks:
         self.windows, self.by_kind = windows, by_kind
         self.dtype, self.device = dtype, device
 
-    def build(self, visible: Tensor | None, depths: Tensor, length: int) -> Any:
+    def build(
+        self, visible: Tensor | None, depths: Tensor, length: int, behind: Tensor | None = None
+    ) -> Any:
         """visible: (n, n) bool; None for a single node, which sees all that its layers' views
-        hold and needs no mask. depths: (n,) int64 on the host. length: committed rows."""
+        hold and needs no mask. depths: (n,) int64 on the host. length: committed rows. behind:
+        (m,), depths of all nodes behind these, where n of them are run: visible is then (n, m).
+        """
         if visible is None:
             return dict.fromkeys(self.windows) if self.by_kind else None
         visible, deepest = visible.to(self.device), int(depths.max())
@@ -82,7 +93,8 @@ class Masks:
                 masks[kind] = full
             else:
                 there = depths.to(self.device)
-                masks[kind] = sliding_mask(visible, there, length, window, self.dtype)
+                columns = None if behind is None else behind.to(self.device)
+                masks[kind] = sliding_mask(visible, there, length, window, self.dtype, columns)
         return masks if self.by_kind else next(iter(masks.values()))
 
 

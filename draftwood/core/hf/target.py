@@ -1,6 +1,6 @@
 """A Hugging Face causal LM as a target: trees in, logits and tapped features out."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -25,7 +25,13 @@ class HFSession(TargetSession):
         self, target: "HFTarget", taps: Taps, cache: TreeCache, attention: str | None
     ) -> None:
         self.target, self.taps, self.cache, self.attention = target, taps, cache, attention
-        self.pending = 0  # nodes of the last forward that a commit may keep
+        # Depths of the nodes whose rows lie behind the committed ones: those a commit may keep.
+        self.behind = torch.empty(0, dtype=torch.int64)
+
+    @property
+    def pending(self) -> int:
+        """Nodes of the last forward, and of what deepened it since, that a commit may keep."""
+        return len(self.behind)
 
     @property
     def length(self) -> int:
@@ -46,7 +52,12 @@ class HFSession(TargetSession):
             )
         with torch.inference_mode():
             self.cache.commit(path)
-        self.pending = 0
+        self.drop()
+
+    def drop(self) -> None:
+        """Give up all rows behind the committed ones."""
+        self.behind = self.behind[:0]
+        self.cache.keep(0)
 
     def fork(self) -> "HFSession":
         with torch.inference_mode():
@@ -78,6 +89,7 @@ class HFTarget(Target):
         self.model, self.config = model, text_config(model)
         self.name = name or self.config.name_or_path or type(model).__name__
         self.vocab_limit, self.prefill_chunk = vocab_limit, prefill_chunk
+        self.tokenizer: Any | None = None
         self.device = model.get_input_embeddings().weight.device
         self.dtype = model.dtype
         self.layers: int = self.config.num_hidden_layers
@@ -112,12 +124,26 @@ class HFTarget(Target):
             )
         (session, tree), *_ = work
         assert isinstance(session, HFSession)
-        session.pending = 0  # if this forward fails, the rows of the last one are spoilt
+        session.drop()  # if this forward fails, the rows of the last one are spoilt
         with torch.inference_mode():
             visible = None if len(tree) == 1 else tree.ancestors()
             logits, parts = self._score(session, tree.tokens, visible, tree.depths, 0)
-            session.pending = len(tree)
+            session.behind = tree.depths
             return [Forwarded(logits, side_by_side(parts))]
+
+    def deepen(self, session: HFSession, tokens: Tensor, depths: Tensor, visible: Tensor) -> Tensor:
+        """(n, V) logits after n more nodes, behind those of the calls since the last commit.
+
+        For a model that drafts: a tree is scored level by level, each node once. tokens, depths:
+        (n,) int64 on the host. visible: (n, m + n) bool on the host, which of the m nodes so far
+        and of these each one sees, itself included. `forward` starts anew, as a commit does.
+        """
+        with torch.inference_mode():
+            session.cache.keep(session.pending)
+            behind = torch.cat([session.behind, depths])
+            logits, _ = self._score(session, tokens, visible, depths, 0, behind)
+            session.behind = behind
+            return logits
 
     def _prefill(self, session: HFSession, ids: Sequence[int]) -> Forwarded:
         """The prompt in chunks; only the last token's logits are computed."""
@@ -136,14 +162,20 @@ class HFTarget(Target):
             return Forwarded(logits, torch.cat(tapped) if tapped else None)
 
     def _score(
-        self, session: HFSession, tokens: Tensor, visible: Tensor | None, depths: Tensor, keep: int
+        self,
+        session: HFSession,
+        tokens: Tensor,
+        visible: Tensor | None,
+        depths: Tensor,
+        keep: int,
+        behind: Tensor | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
         """One forward of nodes behind the session's context: (n, V) logits (the last `keep` rows
-        if any), and the tapped outputs (1, n, H)."""
+        if any), and the tapped outputs (1, n, H). behind: as in `Masks.build`."""
         length = session.length
         self._check_room(length + int(depths.max()))
         session.cache.reserve(len(tokens))
-        mask = self._masks.build(visible, depths, length)
+        mask = self._masks.build(visible, depths, length, behind)
         attention = nullcontext() if session.attention is None else self._attention(session)
         with attention, session.taps.recording() as parts:
             logits = self._call(tokens, depths + length, session.cache, mask, keep)
@@ -174,6 +206,10 @@ class HFTarget(Target):
 
     def _attention(self, session: HFSession) -> AbstractContextManager[None]:
         return checks.attention_set_to(self.config, session.attention)
+
+    def vocabulary(self) -> Mapping[str, int] | None:
+        listed = getattr(self.tokenizer, "get_vocab", None)
+        return listed() if listed else None
 
     def costs(self, clock: Callable[[], float]) -> CostProbe:
         from draftwood.core.hf.costs import HFCosts

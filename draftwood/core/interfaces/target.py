@@ -1,7 +1,7 @@
 """The target: the model whose law is preserved. Not a plugin kind; tests use a table."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -76,6 +76,10 @@ class Target(ABC):
     @abstractmethod
     def costs(self, clock: Callable[[], float]) -> "CostProbe":
         """How to price forwards of this target on this machine."""
+
+    def vocabulary(self) -> Mapping[str, int] | None:
+        """Ids by token, for drafters with a tokenizer of their own; None if it is not known."""
+        return None
 
     def embedding_weight(self) -> Tensor:
         """(V, H) raw input embedding rows, for drafters that share them."""

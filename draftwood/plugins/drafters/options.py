@@ -47,3 +47,17 @@ class Eagle3Options:
     max_depth: int = field(default=8, validator=ge(1))
     taps: tuple[int, ...] | None = None
     allow_pickle: bool = False
+
+
+@frozen
+class DraftModelOptions:
+    """model: a folder or hub name of a causal language model with the target's tokenizer.
+    revision: of a hub name. max_depth: most tokens ahead; each costs a pass of the model.
+    trust_remote_code: run code inside the checkpoint. allow_pickle: read weights that are not
+    safetensors, which can run code: both only for files you trust."""
+
+    model: Path | str
+    revision: str | None = None
+    max_depth: int = field(default=6, validator=ge(1))
+    trust_remote_code: bool = False
+    allow_pickle: bool = False

@@ -3,7 +3,12 @@
 from draftwood.core.checkpoints import config_file
 from draftwood.core.hookspecs import hookimpl
 from draftwood.core.plugin import DrafterTraits, Plugin
-from draftwood.plugins.drafters.options import DFlashOptions, Eagle3Options, NgramOptions
+from draftwood.plugins.drafters.options import (
+    DFlashOptions,
+    DraftModelOptions,
+    Eagle3Options,
+    NgramOptions,
+)
 
 
 def _dflash_traits(options: DFlashOptions) -> DrafterTraits:
@@ -54,6 +59,15 @@ def draftwood_register_drafters() -> list[Plugin]:
             options=DFlashOptions,
             factory="draftwood.plugins.drafters.dflash.drafter:DFlash",
             traits=_dflash_traits,
+        ),
+        Plugin(
+            name="draft_model",
+            summary="a small language model with the target's tokenizer, a pass per level",
+            options=DraftModelOptions,
+            factory="draftwood.plugins.drafters.draft_model.drafter:DraftModel",
+            traits=lambda options: DrafterTraits(
+                law="autoregressive", max_depth=options.max_depth, pass_per_level=True
+            ),
         ),
         Plugin(
             name="eagle3",

@@ -1,0 +1,71 @@
+"""A language model's proposal: each node has its own law, and each level costs a pass."""
+
+import torch
+from attrs import evolve, frozen
+from torch import Tensor
+
+from draftwood.core.hf import HFTarget
+from draftwood.core.hf.target import HFSession
+from draftwood.core.laws import best, sampling_law
+from draftwood.core.options import Sampling
+from draftwood.core.proposals import Children, Frontier, Proposal, Vocabulary
+
+
+@frozen(eq=False)
+class Nodes:
+    """A frontier's state. logits: (F, V). seen: (F, m) bool on the host, which of the nodes that
+    were scored before these, and of these, are each one's path, itself included."""
+
+    logits: Tensor
+    seen: Tensor
+
+
+@frozen(eq=False)
+class ModelProposal(Proposal):
+    """Laws along paths from the anchor, whose K/V the session holds as committed.
+
+    Nodes are scored behind it, each once; the session drops them when the next round begins, and
+    the proposal is then at its end. logits: (1, V) after the anchor.
+    """
+
+    scorer: HFTarget
+    session: HFSession
+    logits: Tensor
+    max_depth: int
+    sampling: Sampling
+    vocabulary: Vocabulary
+    pass_per_level = True
+
+    @property
+    def device(self) -> torch.device:
+        return self.logits.device
+
+    def tempered(self, temperature: float) -> "ModelProposal":
+        return evolve(self, sampling=evolve(self.sampling, temperature=temperature))
+
+    def root(self) -> Frontier:
+        return Frontier(0, 1, Nodes(self.logits, torch.zeros((1, 0), dtype=torch.bool)))
+
+    def expand(self, at: Frontier, k: int) -> Children:
+        tokens, law = best(self._law(at), k)
+        return Children(tokens, law.double().log())
+
+    def law(self, at: Frontier) -> Tensor:
+        return self.vocabulary.scatter(self._law(at))
+
+    def _law(self, at: Frontier) -> Tensor:
+        with torch.inference_mode():
+            # A model may have more rows of padding than the target has tokens.
+            return sampling_law(at.state.logits[:, : self.vocabulary.size], self.sampling)
+
+    def advance(self, at: Frontier, rows: Tensor, tokens: Tensor) -> Frontier:
+        """One pass over the kept children, each seeing the text and its own path."""
+        rows, tokens = rows.cpu(), tokens.cpu()
+        count, before = rows.shape[0], self.session.pending
+        seen = torch.zeros((count, before + count), dtype=torch.bool)
+        seen[:, : at.state.seen.shape[1]] = at.state.seen[rows]
+        seen[:, before:].fill_diagonal_(fill_value=True)
+        # The anchor is committed here, so the first level is at depth 0 behind it.
+        depths = torch.full((count,), at.depth)
+        logits = self.scorer.deepen(self.session, tokens, depths, seen)
+        return Frontier(at.depth + 1, count, Nodes(logits, seen))
