@@ -16,7 +16,13 @@ from draftwood.testing.exact import (
 )
 from draftwood.testing.oracle import OracleDrafter, OracleTarget, ScriptedClock, ScriptedCosts
 from draftwood.testing.proposals import Autoregressive
-from draftwood.testing.toys import Adversary, RepetitionPenalty, toy_drafter, toy_target
+from draftwood.testing.toys import (
+    Adversary,
+    RepetitionPenalty,
+    toy_drafter,
+    toy_proposal,
+    toy_target,
+)
 
 __all__ = [
     "Adversary",
@@ -36,5 +42,6 @@ __all__ = [
     "target_law",
     "total_variation",
     "toy_drafter",
+    "toy_proposal",
     "toy_target",
 ]

@@ -50,13 +50,19 @@ def toy_drafter(law: Law, seed: int = 0, depth: int = DEPTH, vocab: int = VOCAB)
     depth: of its deepest node. Laws differ from prefix to prefix; some are sharp, some flat, and
     some give a token no chance that a target may well say.
     """
-    make = _FORMS[law]
 
     @cache
     def propose(prefix: Prefix, sampling: Sampling) -> Proposal:
-        return make((seed, prefix), sampling, depth, vocab)
+        return toy_proposal(law, (seed, prefix), sampling, depth, vocab)
 
     return OracleDrafter(propose)
+
+
+def toy_proposal(
+    law: Law, key: object, sampling: Sampling, depth: int = DEPTH, vocab: int = VOCAB
+) -> Proposal:
+    """One proposal of this form. key: anything with a repr, which its laws depend on."""
+    return _FORMS[law](key, sampling, depth, vocab)
 
 
 def _logits(shape: tuple[int, ...], *key: object) -> Tensor:

@@ -1,0 +1,114 @@
+"""Hypothesis strategies for laws, proposals, trees, sampling settings and whole toy pipelines.
+
+Needs the extra `draftwood[testing]`. What is drawn first is simplest, so a failure shrinks to a
+factorized drafter, a chain, `match`, a fixed budget, temperature 1 and no filter, where these fail.
+"""
+
+from collections.abc import Collection, Sequence
+
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+from draftwood.core.options import Sampling
+from draftwood.core.plugin import Draws, Law
+from draftwood.core.proposals import Proposal
+from draftwood.core.randomness import Seeded
+from draftwood.core.values import Limits, TokenTree
+from draftwood.testing.cells import CONTROLLERS, FILTERS, LAWS, TREES, VERIFIERS, Cell
+from draftwood.testing.toys import DEPTH, VOCAB, toy_proposal
+
+TEMPERATURES = (1.0, 0.5, 1.5, 0.0)
+
+
+def laws(size: int = VOCAB) -> st.SearchStrategy[Tensor]:
+    """(size,) float64 laws: flat, sharp, and with tokens of probability zero."""
+    weights = st.one_of(
+        st.just([1.0] * size),
+        st.lists(st.floats(0.0, 1.0), min_size=size, max_size=size),
+        st.permutations([1.0, *[0.0] * (size - 1)]),
+        st.permutations([1.0, *[1e-6] * (size - 1)]),
+    )
+    return weights.filter(any).map(_normalised)
+
+
+def disagreeing_laws(size: int = VOCAB) -> st.SearchStrategy[tuple[Tensor, Tensor]]:
+    """Two laws that give no token a chance in common: every draft is rejected."""
+
+    def split(order: Sequence[int], at: int) -> tuple[Tensor, Tensor]:
+        pair = torch.zeros(2, size, dtype=torch.float64)
+        pair[0, list(order[:at])], pair[1, list(order[at:])] = 1.0, 1.0
+        return _normalised(pair[0].tolist()), _normalised(pair[1].tolist())
+
+    return st.builds(split, st.permutations(range(size)), st.integers(1, size - 1))
+
+
+def samplings() -> st.SearchStrategy[Sampling]:
+    """Temperatures from greedy to 1.5, with and without each filter."""
+    return st.builds(
+        lambda temperature, filters: Sampling(temperature, **FILTERS[filters]),
+        st.sampled_from(TEMPERATURES),
+        st.sampled_from(tuple(FILTERS)),
+    )
+
+
+def proposals(
+    forms: Collection[Law] = LAWS, depth: int = DEPTH, vocab: int = VOCAB
+) -> st.SearchStrategy[Proposal]:
+    """Proposals of these forms of law, `depth` levels deep."""
+    return st.builds(
+        toy_proposal,
+        st.sampled_from(tuple(forms)),
+        st.integers(0, 999),
+        samplings(),
+        st.just(depth),
+        st.just(vocab),
+    )
+
+
+def limits(nodes: int = 6, depth: int = DEPTH + 1) -> st.SearchStrategy[Limits]:
+    """What a controller may allow, nothing included."""
+    return st.builds(Limits, st.integers(0, nodes), st.none() | st.integers(1, depth))
+
+
+def trees(draws: Collection[Draws] = tuple(Draws)) -> st.SearchStrategy[TokenTree]:
+    """Trees grown by the bundled policies whose nodes are chosen in one of these ways."""
+    names = [name for name, (how, _) in TREES.items() if how in draws]
+
+    def grow(name: str, proposal: Proposal, allowed: Limits, seed: int) -> TokenTree:
+        return TREES[name][1]().grow(0, proposal, allowed, lambda tree: True, Seeded(seed))
+
+    return st.builds(
+        grow, st.sampled_from(names), proposals(), limits(nodes=4), st.integers(0, 999)
+    )
+
+
+def cells(
+    drafters: Collection[Law] = LAWS,
+    trees: Collection[str] = tuple(TREES),
+    verifiers: Collection[str] = tuple(VERIFIERS),
+    controllers: Collection[str] = ("fixed", "adversarial", "roofline"),
+) -> st.SearchStrategy[Cell]:
+    """Whole toy pipelines of these parts that are not refused."""
+    pairs = [
+        (tree, rule)
+        for rule in verifiers
+        for tree in trees
+        if not Cell(tree=tree, verifier=rule).refused
+    ]
+    assert set(controllers) <= set(CONTROLLERS)
+    return st.builds(
+        lambda drafter, pair, *rest: Cell(drafter, pair[0], pair[1], *rest),
+        st.sampled_from(tuple(drafters)),
+        st.sampled_from(pairs),
+        st.sampled_from(tuple(controllers)),
+        st.sampled_from(TEMPERATURES),
+        st.sampled_from(tuple(FILTERS)),
+        st.booleans(),
+        st.integers(0, 999),
+    )
+
+
+def _normalised(weights: Sequence[float]) -> Tensor:
+    law = torch.tensor(weights, dtype=torch.float64)
+    return law / law.sum()

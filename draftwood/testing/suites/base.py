@@ -1,0 +1,57 @@
+"""What all suites share: the plugin under test, and a search that ends in a small example."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeVar
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from draftwood.core.compose import traits_of
+from draftwood.core.manager import installed
+from draftwood.core.plugin import Kind, Plugin
+from draftwood.core.registry import Registered, Source
+
+T = TypeVar("T")
+
+
+class Suite:
+    """plugin: the name of an installed plugin, or its record. options: of its YAML options.
+    examples: how many cases each search tries, the same ones in every run."""
+
+    kind: ClassVar[Kind]
+    plugin: ClassVar[str | Plugin]
+    options: ClassVar[Mapping[str, Any]] = {}
+    examples: ClassVar[int] = 10
+
+    @property
+    def entry(self) -> Registered:
+        if isinstance(self.plugin, Plugin):
+            return Registered(self.kind, self.plugin, Source("under test", "0", "test"))
+        return installed().get(self.kind, self.plugin)
+
+    @property
+    def traits(self) -> Any:
+        return traits_of(self.entry, self._options())
+
+    def build(self) -> Any:
+        """A fresh object of the plugin."""
+        return self.entry.build(self._options())
+
+    def search(self, strategy: st.SearchStrategy[T], check: Callable[[T], None]) -> None:
+        """Call `check` with what `strategy` draws; a failure is shrunk to the smallest case."""
+
+        @settings(
+            max_examples=self.examples,
+            derandomize=True,
+            database=None,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(strategy)
+        def run(case: T) -> None:
+            check(case)
+
+        run()
+
+    def _options(self) -> Any:
+        return self.entry.plugin.options(**self.options)

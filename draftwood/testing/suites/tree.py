@@ -1,0 +1,148 @@
+"""What every tree policy must hold."""
+
+from typing import Any, ClassVar
+
+import torch
+from hypothesis import strategies as st
+
+from draftwood.core.interfaces import TreePolicy
+from draftwood.core.options import Sampling
+from draftwood.core.plugin import Draws, Kind
+from draftwood.core.proposals import Frontier, Proposal
+from draftwood.core.randomness import Randomness, Seeded
+from draftwood.core.values import Limits, TokenTree
+from draftwood.testing import strategies
+from draftwood.testing.cells import LAWS, VERIFIERS, Cell
+from draftwood.testing.suites.base import Suite
+from draftwood.testing.toys import toy_proposal
+
+Case = tuple[Proposal, Limits, int]
+
+
+class TreePolicySuite(Suite):
+    """Trees are valid and within their limits; drawn ones carry exactly the laws they were drawn
+    from; nothing about their growth shows in the output law."""
+
+    kind: ClassVar[Kind] = Kind.TREE
+
+    def test_trees_are_valid_and_within_their_limits(self) -> None:
+        def check(case: Case) -> None:
+            proposal, limits, seed = case
+            tree = self.grow(proposal, limits, seed).validate()
+            assert tree.nodes <= limits.nodes
+            assert max(tree.depth_list) <= proposal.max_depth
+            assert limits.depth is None or max(tree.depth_list) <= limits.depth
+            assert tree.token_list[0] == 0
+            assert tree.nodes == 0 or tree.draws is self.traits.draws
+
+        self.search(self._cases(), check)
+
+    def test_every_prefix_of_the_growth_order_is_a_tree(self) -> None:
+        def check(case: Case) -> None:
+            tree = self.grow(*case)
+            if tree.draws is Draws.DETERMINISTIC:
+                for nodes in range(len(tree)):
+                    tree.cut(nodes).validate()
+
+        self.search(self._cases(), check)
+
+    def test_scores_never_increase_along_a_path_and_are_never_zero(self) -> None:
+        def check(case: Case) -> None:
+            tree = self.grow(*case)
+            for node in range(1, len(tree)):
+                assert -torch.inf < tree.log_rho[node] <= tree.log_rho[tree.parent_list[node]]
+
+        self.search(self._cases(), check)
+
+    def test_drawn_nodes_carry_the_law_they_were_drawn_from(self) -> None:
+        def check(case: Case) -> None:
+            tree = self.grow(*case)
+            if tree.q is None:
+                return
+            for parent, siblings in enumerate(tree.children):
+                law = _law_after(case[0], tree, parent) if siblings else None
+                for node in siblings:
+                    assert law is not None
+                    assert torch.allclose(tree.q[node - 1], law), f"q of node {node}"
+                    assert law[tree.token_list[node]] > 0
+                    if tree.draws is Draws.WITHOUT_REPLACEMENT:
+                        law = _without(law, tree.token_list[node])
+
+        self.search(self._cases(), check)
+
+    def test_the_same_input_gives_the_same_tree(self) -> None:
+        def check(case: Case) -> None:
+            one, two = self.grow(*case), self.grow(*case)
+            assert one.token_list == two.token_list
+            assert one.parent_list == two.parent_list
+            assert torch.equal(one.log_rho, two.log_rho)
+
+        self.search(self._cases(), check)
+
+    def test_go_on_is_asked_only_where_a_level_costs_a_pass(self) -> None:
+        for form in self._forms():
+            asked: list[int] = []
+
+            def never(tree: TokenTree, asked: list[int] = asked) -> bool:
+                asked.append(tree.nodes)
+                return False
+
+            proposal = toy_proposal(form, 0, Sampling(1.0))
+            tree = self.build().grow(0, proposal, Limits(4), never, Seeded(0))
+            if proposal.pass_per_level:
+                assert max(tree.depth_list) <= 1
+            else:
+                assert asked == []
+
+    def test_the_output_law_is_the_targets(self) -> None:
+        """Under budgets that depend on all a controller may see. This is what finds a policy that
+        drops nodes by what it has drawn."""
+        rules = [name for name, (draws, _) in VERIFIERS.items() if self.traits.draws in draws]
+        parts: Any = {"drafters": self._forms(), "trees": ("sampled-chain",)}
+
+        def check(case: tuple[Cell, str]) -> None:
+            cell, rule = case
+            cell.check(tree=self.build(), verifier=VERIFIERS[rule][1]())
+
+        cells = strategies.cells(**parts, verifiers=("match",))
+        self.search(st.tuples(cells, st.sampled_from(rules)), check)
+
+    def grow(self, proposal: Proposal, limits: Limits, seed: int) -> TokenTree:
+        """A tree of a fresh policy; deterministic ones must not touch the randomness."""
+        policy: TreePolicy = self.build()
+        drawn = self.traits.draws is not Draws.DETERMINISTIC
+        rng: Randomness = Seeded(seed) if drawn else _Untouched()
+        return policy.grow(0, proposal, limits, lambda tree: True, rng)
+
+    def _forms(self) -> list[Any]:
+        allowed = self.traits.laws
+        return [form for form in LAWS if allowed is None or form in allowed]
+
+    def _cases(self) -> Any:
+        return st.tuples(
+            strategies.proposals(self._forms()), strategies.limits(), st.integers(0, 999)
+        )
+
+
+class _Untouched(Randomness):
+    def stream(self, name: str) -> Randomness:
+        return self
+
+    def categorical(self, law: torch.Tensor, position: int, draw: int = 0) -> int:
+        raise AssertionError("a policy of deterministic trees drew a token")
+
+    def accept(self, probability: float, position: int, draw: int = 0) -> bool:
+        raise AssertionError("a policy of deterministic trees drew a number")
+
+
+def _law_after(proposal: Proposal, tree: TokenTree, node: int) -> torch.Tensor:
+    at: Frontier = proposal.root()
+    for step in tree.path(node)[1:]:
+        at = proposal.advance(at, torch.tensor([0]), torch.tensor([tree.token_list[step]]))
+    return proposal.law(at)[0]
+
+
+def _without(law: torch.Tensor, token: int) -> torch.Tensor:
+    rest = law.clone()
+    rest[token] = 0.0
+    return rest / rest.sum()

@@ -1,0 +1,88 @@
+"""What every verifier must hold."""
+
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from attrs import evolve
+
+from draftwood.core.engine import Engine, Request
+from draftwood.core.errors import NonFiniteLogits
+from draftwood.core.plugin import Draws, Kind
+from draftwood.core.randomness import Seeded
+from draftwood.testing import strategies
+from draftwood.testing.cells import PROMPT, TREES, Cell
+from draftwood.testing.oracle import OracleTarget
+from draftwood.testing.suites.base import Suite
+from draftwood.testing.toys import VOCAB, toy_target
+
+
+class VerifierSuite(Suite):
+    """The output law is the target's, for every kind of tree that the traits declare."""
+
+    kind: ClassVar[Kind] = Kind.VERIFIER
+
+    @pytest.fixture(autouse=True)
+    def _on_this_device(self) -> None:
+        devices = self.traits.devices
+        if devices is not None and "cpu" not in devices:
+            pytest.skip(f"runs on {', '.join(sorted(devices))}; the toys are on the CPU")
+
+    def test_it_declares_what_it_verifies(self) -> None:
+        assert self.traits.draws
+        assert self.traits.draws <= frozenset(Draws)
+
+    def test_the_output_law_is_the_targets(self) -> None:
+        """By enumeration, over drafters, trees, budgets, temperatures, filters and penalties."""
+        self.search(self._cells(), lambda cell: cell.check(verifier=self.build()))
+
+    def test_at_temperature_zero_text_is_the_argmax(self) -> None:
+        def check(cell: Cell) -> None:
+            evolve(cell, temperature=0.0).check(verifier=self.build())
+
+        self.search(self._cells(), check)
+
+    def test_without_drafts_it_draws_from_the_target(self) -> None:
+        for seed in range(4):
+            target = toy_target(seed)
+            plain, mine = Engine(target, _match()), Engine(target, self.build())
+            texts = [_text(engine, Cell(), seed) for engine in (plain, mine)]
+            assert not self.traits.seed_parity or texts[0] == texts[1]
+
+    def test_one_seed_gives_plain_decodings_tokens_if_it_says_so(self) -> None:
+        if not self.traits.seed_parity:
+            pytest.skip("does not declare seed_parity")
+
+        def check(cell: Cell) -> None:
+            drafted = cell.engine(verifier=self.build())
+            plain = Engine(drafted.target, self.build())
+            assert _text(drafted, cell, cell.seed) == _text(plain, cell, cell.seed), cell
+
+        self.search(self._cells(), check)
+
+    def test_logits_without_a_finite_entry_are_an_error(self) -> None:
+        class Broken(OracleTarget):
+            def logits(self, prefix: tuple[int, ...]) -> torch.Tensor:
+                return torch.full((VOCAB,), torch.nan, dtype=torch.float64)
+
+        engine = Engine(Broken(VOCAB, lambda prefix: [1.0] * VOCAB), self.build())
+        with pytest.raises(NonFiniteLogits):
+            _text(engine, Cell(), 0)
+
+    def _cells(self) -> Any:
+        names = [name for name, (draws, _) in TREES.items() if draws in self.traits.draws]
+        return strategies.cells(trees=names, verifiers=("match",))
+
+
+def _match() -> Any:
+    from draftwood.plugins.verifiers.match import Match
+
+    return Match()
+
+
+def _text(engine: Engine, cell: Cell, seed: int, tokens: int = 12) -> list[int]:
+    options = evolve(cell.options, max_new_tokens=tokens)
+    run = engine.open(Request(PROMPT, options, Seeded(seed), cell.processors))
+    while run.finish_reason is None:
+        engine.step([run])
+    return run.new_ids
