@@ -20,6 +20,8 @@ COMMANDS = {
     "plugins": "Installed plugins, and why some are not usable.",
     "schema": "JSON Schema of pipelines, for editors.",
     "train": "Train a block drafter for a target.",
+    "inspect": "Say what a drafter checkpoint is, and whether it can be used.",
+    "convert": "Write a checkpoint in another published layout.",
     "doctor": "What this machine and installation can do.",
 }
 """Commands and their first help line, known without importing them. In teaching order."""

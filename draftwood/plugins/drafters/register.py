@@ -20,7 +20,7 @@ def _dflash_traits(options: DFlashOptions) -> DrafterTraits:
         return DrafterTraits(law="factorized", max_depth=1, taps=None)
     config = DFlashConfig.from_file(path)
     return DrafterTraits(
-        law="factorized" if config.selector_top_k is None else "markov",
+        law="markov" if config.selector_rank else "factorized",
         max_depth=config.block_size - 1,
         taps=config.target_layer_ids,
         target_hidden_size=config.hidden_size,

@@ -1,6 +1,5 @@
 """Reading a checkpoint's tensors: safetensors, whole or in shards; pickles only when asked."""
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -9,8 +8,14 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from draftwood.core.errors import CheckpointError
+from draftwood.plugins.drafters.common.headers import (
+    INDEX,
+    SINGLE,
+    Entry,
+    read_header,
+    weight_files,
+)
 
-SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLE = "pytorch_model.bin"
 
 
@@ -21,14 +26,8 @@ def read_weights(folder: Path | str, allow_pickle: bool = False) -> dict[str, Te
     weights are pickled and allow_pickle is off: a pickle may run code when it is read.
     """
     folder = Path(folder)
-    if (folder / SINGLE).is_file():
-        return _load(folder / SINGLE)
-    if (folder / INDEX).is_file():
-        names = json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"]
-        shards = sorted(set(names.values()))
-        if missing := [shard for shard in shards if not (folder / shard).is_file()]:
-            raise CheckpointError(f"{folder}: {INDEX} names {', '.join(missing)}: not there")
-        return {k: v for shard in shards for k, v in _load(folder / shard).items()}
+    if files := weight_files(folder):
+        return {name: tensor for path in files for name, tensor in _load(path).items()}
     if (folder / PICKLE).is_file():
         if not allow_pickle:
             raise CheckpointError(
@@ -40,10 +39,35 @@ def read_weights(folder: Path | str, allow_pickle: bool = False) -> dict[str, Te
 
 
 def _load(path: Path) -> dict[str, Tensor]:
+    read_header(path)  # says in words what is wrong with a file that was cut off
     try:
         return load_file(path)
     except Exception as error:
         raise CheckpointError(f"{path}: not a readable safetensors file ({error})") from error
+
+
+_DTYPES = {
+    "BOOL": torch.bool,
+    "I32": torch.int32,
+    "I64": torch.int64,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F32": torch.float32,
+    "F64": torch.float64,
+}
+
+
+def outlines(headers: Mapping[str, Entry], folder: Path) -> dict[str, Tensor]:
+    """Tensors without storage, as headers describe them: what a model can be fitted with, to see
+    whether it would load. Raises CheckpointError for a dtype that no drafter runs in."""
+    found = {}
+    for name, entry in headers.items():
+        if entry.dtype not in _DTYPES:
+            raise CheckpointError(
+                f"{folder}: {name} is {entry.dtype}; choices: {', '.join(_DTYPES)}"
+            )
+        found[name] = torch.empty(entry.shape, dtype=_DTYPES[entry.dtype], device="meta")
+    return found
 
 
 def fit(
@@ -80,6 +104,8 @@ def target_ids(d2t: Tensor, vocab_size: int, folder: Path | str) -> Tensor:
     over repeated ids would not be one.
     """
     ids = d2t.long() + torch.arange(d2t.shape[0], device=d2t.device)
+    if ids.is_meta:
+        return ids  # an outline has no values to check
     if int(ids.min()) < 0 or int(ids.max()) >= vocab_size:
         raise CheckpointError(
             f"{folder}: d2t leads to ids {int(ids.min())} to {int(ids.max())}, outside a "

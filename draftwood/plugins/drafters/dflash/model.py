@@ -8,7 +8,7 @@ Tensors have no batch axis except in `blocks`, the training forward. Letters in 
 rows, B slots, d hidden size, A anchors, S sequences.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from draftwood.core.errors import CheckpointError
 from draftwood.plugins.drafters.common.layers import Rotary
-from draftwood.plugins.drafters.common.weights import fit, read_weights
+from draftwood.plugins.drafters.common.weights import fit, read_weights, target_ids
 from draftwood.plugins.drafters.dflash.config import DFlashConfig
 from draftwood.plugins.drafters.dflash.layers import DrafterLayer
 from draftwood.plugins.drafters.dflash.selector import Selector
@@ -68,9 +68,14 @@ class DFlashModel(nn.Module):
 
     def load_weights(self, folder: Path | str, allow_pickle: bool = False) -> None:
         """Take the parameters of a checkpoint folder, replacing what is here (meta or not)."""
+        self.take(read_weights(folder, allow_pickle), folder)
+
+    def take(self, published: Mapping[str, Tensor], folder: Path | str) -> None:
+        """Take these parameters, by their published names. Raises CheckpointError, naming
+        `folder`, if they do not fit."""
         found = {
             ours: tensor
-            for name, tensor in read_weights(folder, allow_pickle).items()
+            for name, tensor in published.items()
             if not (ours := _our_name(name)).startswith(COPIES)
         }
         self._prepare_head(found, folder)
@@ -96,6 +101,7 @@ class DFlashModel(nn.Module):
         if "d2t" in found:
             self.d2t = torch.empty(config.draft_vocab_size, dtype=torch.long, device="meta")
             found["d2t"] = found["d2t"].long()
+            target_ids(found["d2t"], config.vocab_size, folder)
 
     def published_state(self) -> dict[str, Tensor]:
         """Parameters under their published names, each in its own memory."""

@@ -5,6 +5,7 @@ mixed by `fc` for committed tokens, the drafter's output at the parent for draft
 shapes: n rows, d hidden size, W tapped states side by side.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -59,10 +60,12 @@ class Eagle3Model(nn.Module):
         folder = Path(folder)
         with torch.device("meta"):
             model = cls(Eagle3Config.from_file(folder))
-        model._load(folder, read_weights(folder, allow_pickle))
+        model.take(read_weights(folder, allow_pickle), folder)
         return model.eval()
 
-    def _load(self, folder: Path, published: dict[str, Tensor]) -> None:
+    def take(self, published: Mapping[str, Tensor], folder: Path | str) -> None:
+        """Take these parameters, by their published names. Raises CheckpointError, naming
+        `folder`, if they do not fit."""
         config = self.config
         names = _names(config)
         found = {

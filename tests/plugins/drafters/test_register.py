@@ -1,0 +1,56 @@
+"""Registration of the bundled drafters: torch-free, and true to the checkpoints' configs."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from draftwood.core.plugin import DrafterTraits, Plugin
+from draftwood.plugins.drafters.register import draftwood_register_drafters
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+
+
+def plugin(name: str) -> Plugin:
+    return {record.name: record for record in draftwood_register_drafters()}[name]
+
+
+def traits(name: str, **options: object) -> DrafterTraits:
+    record = plugin(name)
+    found = record.traits(record.options(**options))
+    assert isinstance(found, DrafterTraits)
+    return found
+
+
+def test_traits_come_from_config_json_without_torch() -> None:
+    code = (
+        "import sys, draftwood.plugins.drafters.register as r\n"
+        "for p in r.draftwood_register_drafters():\n"
+        f"    for name, at in (('dflash', 'zlab/dflash'), ('eagle3', 'speculators/eagle3')):\n"
+        f"        if p.name == name: p.traits(p.options(r'{FIXTURES}/' + at))\n"
+        "assert not {'torch', 'transformers', 'safetensors'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_the_form_of_a_dflash_law_is_its_generations() -> None:
+    assert traits("dflash", checkpoint=FIXTURES / "zlab/dflash").law == "factorized"
+    assert traits("dflash", checkpoint=FIXTURES / "zlab/dflash2").law == "markov"
+
+
+def test_eagle3_says_what_it_reads_and_what_a_level_costs() -> None:
+    found = traits("eagle3", checkpoint=FIXTURES / "speculators/eagle3", max_depth=5)
+    assert found == DrafterTraits(
+        law="autoregressive",
+        max_depth=5,
+        pass_per_level=True,
+        taps=(1, 2, 4),
+        target_hidden_size=64,
+        vocab_size=96,
+    )
+    assert traits("eagle3", checkpoint="some/model", taps=(0, 1, 2)).taps == (0, 1, 2)
+    assert traits("eagle3", checkpoint="some/model").taps is None
+
+
+def test_draft_model_pays_a_pass_per_level_and_reads_no_layer() -> None:
+    found = traits("draft_model", model="some/model")
+    assert (found.law, found.pass_per_level, found.taps) == ("autoregressive", True, ())
