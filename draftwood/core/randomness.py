@@ -1,7 +1,7 @@
 """All randomness of a decode, keyed by what it decides and never by call order.
 
 A draw is a pure function of (seed, stream, absolute position, draw index). So the token at a
-position uses the same uniform whatever tree or budget led there: sampling with `match` gives the
+position uses the same noise whatever tree or budget led there: sampling with `match` gives the
 tokens of plain decoding with the same seed. Drafter and verifier use different streams; sharing
 one would bias the output.
 """
@@ -33,7 +33,7 @@ class Randomness(ABC):
 
 @frozen
 class Seeded(Randomness):
-    """Draws from a hash of the key (BLAKE2b, 53 bits), so any draw can be made in any order.
+    """Draws from a hash of the key, so any draw can be made in any order.
 
     seed: 64-bit. name: path of the stream.
     """
@@ -45,31 +45,58 @@ class Seeded(Randomness):
         return Seeded(self.seed, f"{self.name}/{name}")
 
     def uniform(self, position: int, draw: int = 0) -> float:
-        """U[0, 1): what device verifiers take up front, and both methods below are made of."""
-        key = struct.pack("<Qqq", self.seed & (2**64 - 1), position, draw)
-        digest = hashlib.blake2b(key, digest_size=8, person=self._person()).digest()
-        return (int.from_bytes(digest, "little") >> 11) * 2.0**-53
+        """U[0, 1), 53 bits: what `accept` compares with."""
+        return (self._key(position, draw) >> 11) * 2.0**-53
 
-    def _person(self) -> bytes:
-        # BLAKE2b's personalisation field is 16 bytes: short names as they are, long ones hashed.
-        name = self.name.encode()
-        return name if len(name) <= 16 else hashlib.blake2b(name, digest_size=16).digest()
+    def exponentials(
+        self, size: int, position: int, draw: int = 0, device: torch.device | str = "cpu"
+    ) -> Tensor:
+        """(size,) float64 Exp(1) numbers, one for each token: what `categorical` races with."""
+        return -_uniforms(self._key(position, draw), size, device).log()
 
     def categorical(self, law: Tensor, position: int, draw: int = 0) -> int:
-        return inverse_cdf(law, self.uniform(position, draw))
+        return int(self.race(law, position, draw).argmax())
+
+    def race(self, law: Tensor, position: int, draw: int = 0) -> Tensor:
+        """(V,) float64 law / Exp(1): its argmax is a draw from `law` (the Gumbel-max trick).
+
+        A uniform number along the cumulative law would be cheaper, but rounding moves every step
+        of that staircase, and a large vocabulary has a step near any number. Here rounding can
+        only swap two tokens that nearly tie, as at temperature 0, so that one seed gives one text
+        in low precision too.
+        """
+        return law.double() / self.exponentials(law.shape[0], position, draw, law.device)
 
     def accept(self, probability: float, position: int, draw: int = 0) -> bool:
         return self.uniform(position, draw) < probability
 
+    def _key(self, position: int, draw: int) -> int:
+        """64 bits that a BLAKE2b hash gives this draw."""
+        # BLAKE2b's personalisation field is 16 bytes: short names as they are, long ones hashed.
+        name = self.name.encode()
+        person = name if len(name) <= 16 else hashlib.blake2b(name, digest_size=16).digest()
+        key = struct.pack("<Qqq", self.seed & (2**64 - 1), position, draw)
+        return int.from_bytes(hashlib.blake2b(key, digest_size=8, person=person).digest(), "little")
 
-def inverse_cdf(law: Tensor, u: float) -> int:
-    """The first index whose cumulative law exceeds u times the sum; never one of probability 0.
 
-    law: (V,), summed in float64, so that a large vocabulary does not lose its tail to rounding.
+def _uniforms(key: int, size: int, device: torch.device | str) -> Tensor:
+    """(size,) float64 in (0, 1): SplitMix64 (Steele et al. 2014) counting from `key`.
+
+    Integer arithmetic alone, which wraps alike on every device: the numbers are the same there.
     """
-    cumulative = law.double().cumsum(0)
-    total = cumulative[-1]
-    index = int(torch.searchsorted(cumulative, u * total, right=True))
-    if index >= law.shape[0]:  # u * total rounded up to the total
-        index = int(law.nonzero()[-1])
-    return index
+    counter = torch.arange(1, size + 1, device=device)
+    z = counter * _signed(0x9E3779B97F4A7C15) + _signed(key)
+    z = (z ^ _shifted(z, 30)) * _signed(0xBF58476D1CE4E5B9)
+    z = (z ^ _shifted(z, 27)) * _signed(0x94D049BB133111EB)
+    z = z ^ _shifted(z, 31)
+    return (_shifted(z, 11).double() + 0.5) * 2.0**-53
+
+
+def _shifted(z: Tensor, bits: int) -> Tensor:
+    """A logical right shift; torch's own keeps the sign."""
+    return (z >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _signed(value: int) -> int:
+    """The same 64 bits as a signed integer."""
+    return value - 2**64 if value >= 2**63 else value

@@ -9,7 +9,7 @@ from draftwood.plugins.verifiers.options import MatchOptions
 class Match(Verifier):
     """Exact for every tree and budget that does not depend on its own draws.
 
-    Each token is drawn from p with the uniform of its own position, so the text is plain
+    Each token is drawn from p with noise of its own position, so the text is plain
     decoding's with the same seed, token for token, whatever the tree. For deterministic trees no
     rule accepts more: the chance to go on is p(children). At temperature 0 it is the argmax walk.
     Leviathan et al. 2023 (2211.17192) with one-hot proposals; SpecInfer's naive sampling
