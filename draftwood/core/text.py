@@ -69,8 +69,11 @@ class TextStream:
         return self._advance(before, self._decode(self._ids[self._window :]))
 
     def _advance(self, before: str, text: str) -> str:
-        self._window, self._given = self._given, len(self._ids)
-        return text[len(before) :]
+        piece = text[len(before) :]
+        if piece:  # tokens without text of their own (special ones) cannot space what follows
+            self._window = self._given
+        self._given = len(self._ids)
+        return piece
 
     def _decode(self, ids: Sequence[int]) -> str:
         text: str = self._tokenizer.decode(ids, skip_special_tokens=True) if ids else ""
