@@ -54,10 +54,10 @@ class HFSession(TargetSession):
             self.cache.commit(path)
         self.drop()
 
-    def drop(self) -> None:
-        """Give up all rows behind the committed ones."""
-        self.behind = self.behind[:0]
-        self.cache.keep(0)
+    def drop(self, keep: int = 0) -> None:
+        """Give up the rows behind the committed ones, but the first `keep`."""
+        self.behind = self.behind[:keep]
+        self.cache.keep(len(self.behind))
 
     def fork(self) -> "HFSession":
         with torch.inference_mode():

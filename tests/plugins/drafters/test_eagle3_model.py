@@ -138,6 +138,14 @@ def test_every_norm_goes_where_its_flag_says(tmp_path, expected):
     )
 
 
+def test_texts_may_be_longer_than_the_rotary_table(expected, monkeypatch):
+    monkeypatch.setattr("draftwood.plugins.drafters.eagle3.model.POSITIONS", 3)
+    model = Eagle3Model.from_folder(CHECKPOINT)
+    assert model.rotary.size == 3
+    _, logits = outputs(model, expected["features_2"][0], expected["prompt_2"][0])
+    torch.testing.assert_close(logits, expected["logits_2"][0], atol=1e-4, rtol=0)
+
+
 def test_later_layers_are_plain_ones_and_qwen3_norms_heads(tmp_path):
     data = json.loads((CHECKPOINT / "config.json").read_text())
     inner = data["transformer_layer_config"] | {"num_hidden_layers": 2, "model_type": "qwen3"}

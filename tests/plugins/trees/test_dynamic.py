@@ -15,10 +15,16 @@ from draftwood.plugins.trees.best_first import BestFirst
 from draftwood.plugins.trees.dynamic import Dynamic
 from draftwood.plugins.trees.options import BestFirstOptions, DynamicOptions
 from draftwood.testing import Autoregressive
+from draftwood.testing.suites import TreePolicySuite
 
 from .reference import PerLevel, always, factorized, listed, point_paths, tree_laws
 
 ROOMY = Limits(1000)
+
+
+class TestSuite(TreePolicySuite):
+    plugin = "dynamic"
+    options = {"top_k": 2, "depth": 2, "total_tokens": 4}  # noqa: RUF012
 
 
 def dynamic(proposal: Proposal, limits: Limits = ROOMY, **options: int) -> TokenTree:

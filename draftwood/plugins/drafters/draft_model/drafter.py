@@ -25,10 +25,20 @@ CHUNK = 1024
 """Most tokens of one pass."""
 
 
+@frozen(eq=False)
+class Ahead:
+    """An anchor that was proposed after, and the (1, V) logits after it. The rows of `waiting`
+    tokens and its own lie behind the committed ones, uncommitted."""
+
+    token: int
+    logits: Tensor
+    waiting: int
+
+
 class ModelSession(DraftSession):
     """One request: the model's K/V of committed tokens, and those that wait for a pass.
 
-    length: committed tokens.
+    waiting: committed tokens without a committed row. length: committed tokens.
     """
 
     def __init__(
@@ -41,14 +51,27 @@ class ModelSession(DraftSession):
     ) -> None:
         self.scorer, self.sampling, self.inner = scorer, sampling, inner
         self.waiting, self.length = waiting, length
+        self.ahead: Ahead | None = None
 
     def commit(self, tokens: Sequence[int], features: Tensor | None) -> None:
-        # The anchor of the last proposal is held already, and is the first of these.
-        held = self.inner.length + len(self.waiting) - self.length
-        self.waiting += tuple(tokens[held:])
+        self.waiting += tuple(tokens)
         self.length += len(tokens)
-        if len(self.waiting) > AT_ONCE and self.room >= 0:
-            self._run(self.waiting)
+        if self.ahead is not None:
+            said = self.ahead.token == tokens[0]
+            if rows := list(range(self.ahead.waiting + said)):
+                self.inner.commit(rows)
+            self.waiting = self.waiting[len(rows) :]
+            self.ahead = None
+        if self.room < 0:
+            return  # the text is past what the model can hold: nothing will be proposed any more
+        if not self.inner.length:
+            self.inner.prefill(self.waiting)
+            self.waiting = ()
+        elif len(self.waiting) > AT_ONCE:
+            for start in range(0, len(self.waiting), CHUNK):
+                part = self.waiting[start : start + CHUNK]
+                self._score(part)
+                self.inner.commit(list(range(len(part))))
             self.waiting = ()
 
     def fork(self) -> "ModelSession":
@@ -61,26 +84,20 @@ class ModelSession(DraftSession):
         limit = self.scorer.max_context
         return torch.inf if limit is None else limit - self.length
 
-    def anchor(self, token: int) -> Tensor:
-        """(1, V) logits after the anchor, which is run with all that wait, and then stays."""
-        logits = self._run((*self.waiting, token))
-        self.waiting = ()
-        return logits
+    def anchor(self, token: int) -> Ahead:
+        """The anchor, run with all that wait."""
+        if self.ahead is None or self.ahead.token != token:
+            logits = self._score((*self.waiting, token))
+            self.ahead = Ahead(token, logits, len(self.waiting))
+        self.inner.drop(keep=self.ahead.waiting + 1)
+        return self.ahead
 
-    def _run(self, tokens: Sequence[int]) -> Tensor:
-        """Hold these tokens too; returns the last one's logits, (1, V)."""
-        if not self.inner.length:
-            return self.inner.prefill(tokens).logits
-        logits = None
-        for start in range(0, len(tokens), CHUNK):
-            part = list(tokens[start : start + CHUNK])
-            depths = list(range(len(part)))
-            chain = TokenTree.of(part, [-1, *depths[:-1]], depths, [0.0] * len(part))
-            (forwarded,) = self.scorer.forward([(self.inner, chain)])
-            self.inner.commit(depths)
-            logits = forwarded.logits[-1:]
-        assert logits is not None
-        return logits
+    def _score(self, tokens: Sequence[int]) -> Tensor:
+        """Run these tokens behind the committed ones; returns the last one's logits, (1, V)."""
+        depths = list(range(len(tokens)))
+        chain = TokenTree.of(list(tokens), [-1, *depths[:-1]], depths, [0.0] * len(tokens))
+        (forwarded,) = self.scorer.forward([(self.inner, chain)])
+        return forwarded.logits[-1:]
 
 
 @frozen(eq=False)
@@ -154,10 +171,12 @@ class DraftModel(Drafter):
         depth = int(min(depth, session.room))
         if depth < 1:
             return Points((), session.sampling, self._pair.vocabulary.size)
+        ahead = session.anchor(item.anchor)
         return ModelProposal(
             session.scorer,
             session.inner,
-            session.anchor(item.anchor),
+            ahead.waiting + 1,
+            ahead.logits,
             depth,
             session.sampling,
             self._pair.vocabulary,

@@ -13,8 +13,8 @@ from draftwood.core.proposals import Children, Frontier, Proposal, Vocabulary
 
 @frozen(eq=False)
 class Nodes:
-    """A frontier's state. logits: (F, V). seen: (F, m) bool on the host, which of the nodes that
-    were scored before these, and of these, are each one's path, itself included."""
+    """A frontier's state. logits: (F, V). seen: (F, m) bool on the host, which rows behind the
+    committed ones each node sees: what all share, and its own path, itself included."""
 
     logits: Tensor
     seen: Tensor
@@ -22,14 +22,16 @@ class Nodes:
 
 @frozen(eq=False)
 class ModelProposal(Proposal):
-    """Laws along paths from the anchor, whose K/V the session holds as committed.
+    """Laws along paths from the anchor.
 
-    Nodes are scored behind it, each once; the session drops them when the next round begins, and
-    the proposal is then at its end. logits: (1, V) after the anchor.
+    shared: rows behind the committed ones that every node sees, the anchor's the last. Nodes are
+    scored behind them, each once; the session drops them when the next round begins, and the
+    proposal is then at its end. logits: (1, V) after the anchor.
     """
 
     scorer: HFTarget
     session: HFSession
+    shared: int
     logits: Tensor
     max_depth: int
     sampling: Sampling
@@ -44,7 +46,7 @@ class ModelProposal(Proposal):
         return evolve(self, sampling=evolve(self.sampling, temperature=temperature))
 
     def root(self) -> Frontier:
-        return Frontier(0, 1, Nodes(self.logits, torch.zeros((1, 0), dtype=torch.bool)))
+        return Frontier(0, 1, Nodes(self.logits, torch.ones((1, self.shared), dtype=torch.bool)))
 
     def expand(self, at: Frontier, k: int) -> Children:
         tokens, law = best(self._law(at), k)
@@ -65,7 +67,6 @@ class ModelProposal(Proposal):
         seen = torch.zeros((count, before + count), dtype=torch.bool)
         seen[:, : at.state.seen.shape[1]] = at.state.seen[rows]
         seen[:, before:].fill_diagonal_(fill_value=True)
-        # The anchor is committed here, so the first level is at depth 0 behind it.
-        depths = torch.full((count,), at.depth)
+        depths = torch.full((count,), self.shared + at.depth)
         logits = self.scorer.deepen(self.session, tokens, depths, seen)
         return Frontier(at.depth + 1, count, Nodes(logits, seen))

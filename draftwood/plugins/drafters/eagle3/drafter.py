@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import torch
+from attrs import frozen
 from torch import Tensor
 
 from draftwood.core.checkpoints import fetch
@@ -24,12 +25,21 @@ CHUNK = 1024
 """Most rows of one pass: its mask is rows x context."""
 
 
+@frozen(eq=False)
+class Ahead:
+    """An anchor that was proposed after: its token, and the (1, d) state of its row, which lies
+    behind the committed ones and becomes one of them if the round commits the token."""
+
+    token: int
+    state: Tensor
+
+
 class Eagle3Session(DraftSession):
     """One request: the drafter's K/V of committed tokens, and those that have no row yet.
 
     Row r is of token r + 1, beside the feature of token r, so that features lag by one: the last
     one waits for the anchor. tokens: k committed tokens without a row. states: (k + 1, W) tapped
-    states of the positions before them, and of the last.
+    states of the positions before them, and of the last. length: committed tokens.
     """
 
     def __init__(
@@ -40,41 +50,55 @@ class Eagle3Session(DraftSession):
         tokens: tuple[int, ...] = (),
         states: Tensor | None = None,
         length: int = 0,
+        ahead: Ahead | None = None,
     ) -> None:
         self.parts, self.sampling, self.cache = parts, sampling, cache
-        self.tokens, self.states = tokens, states
-        self.length = length  # committed tokens
-        self.rows = cache.length  # of the cache that are of committed tokens, or of the anchor
+        self.tokens, self.states, self.length, self.ahead = tokens, states, length, ahead
+        self.rows = cache.length  # of committed tokens
 
     def commit(self, tokens: Sequence[int], features: Tensor | None) -> None:
         assert features is not None, "eagle3 taps the target's layers"
+        held, fresh = self.states, tuple(tokens)
+        if self.ahead is not None and self.ahead.token == fresh[0]:
+            self.rows += 1
+            held, fresh = None, fresh[1:]
+        elif self.length == 0:
+            fresh = fresh[1:]  # the first token of a text has no feature before it
+        self.ahead = None
         self.cache.rollback(self.rows)
-        # The first token of a text has no feature before it, and an anchor got its row when it
-        # was proposed after; neither waits for one.
-        skipped = max(0, self.rows + len(self.tokens) + 1 - self.length)
-        self.tokens += tuple(tokens[skipped:])
         with torch.inference_mode():
             features = features.to(self.parts.model.dtype)
-            held = [] if self.states is None else [self.states]
-            self.states = torch.cat([*held, features])
+            self.states = features if held is None else torch.cat([held, features])
+        self.tokens += fresh
         self.length += len(tokens)
         if len(self.tokens) > AT_ONCE:
             self._run(self.tokens, self.states[:-1])
+            self.rows = self.cache.length
             self.tokens, self.states = (), self.states[-1:]
 
     def fork(self) -> "Eagle3Session":
         self.cache.rollback(self.rows)
         return Eagle3Session(
-            self.parts, self.sampling, self.cache.fork(), self.tokens, self.states, self.length
+            self.parts,
+            self.sampling,
+            self.cache.fork(),
+            self.tokens,
+            self.states,
+            self.length,
+            self.ahead,
         )
 
     def anchor(self, token: int) -> Tensor:
-        """(1, d) state of the anchor's row, which is run with all that wait and then stays."""
+        """(1, d) state of the anchor's row, which is run with all that wait."""
         assert self.states is not None, "a text is committed before anything is proposed after it"
-        self.cache.rollback(self.rows)
-        state = self._run((*self.tokens, token), self.states)
-        self.tokens, self.states = (), None
-        return state
+        if self.ahead is None or self.ahead.token != token:
+            self.cache.rollback(self.rows)
+            state = self._run((*self.tokens, token), self.states)
+            self.rows = self.cache.length - 1
+            self.tokens, self.states = (), self.states[-1:]
+            self.ahead = Ahead(token, state)
+        self.cache.rollback(self.rows + 1)
+        return self.ahead.state
 
     def _run(self, tokens: Sequence[int], states: Tensor) -> Tensor:
         """Add rows for these tokens; returns the state of the last, (1, d)."""
@@ -91,7 +115,6 @@ class Eagle3Session(DraftSession):
                 features = model.fuse(tapped)
                 embeds = self.parts.embedding[part]
                 last = model.run(embeds, features, positions, self.cache, seen)
-        self.rows = self.cache.length
         return last[-1:]
 
 
@@ -162,7 +185,7 @@ class Eagle3(Drafter):
         return Eagle3Proposal(
             session.parts,
             session.cache,
-            session.rows,
+            session.rows + 1,
             state,
             item.position,
             depth,

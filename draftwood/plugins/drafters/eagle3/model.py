@@ -19,6 +19,9 @@ from draftwood.plugins.drafters.common.weights import fit, read_weights, target_
 from draftwood.plugins.drafters.eagle3.config import Eagle3Config
 from draftwood.plugins.drafters.eagle3.layers import FirstLayer, Layer
 
+POSITIONS = 4096
+"""Of the rotary table to begin with."""
+
 COPIES = ("verifier_norm.", "verifier_lm_head.", "t2d")
 """Parameters that repeat the target's, or that follow from others."""
 
@@ -48,7 +51,8 @@ class Eagle3Model(nn.Module):
         self.embed_tokens: nn.Embedding | None = None
         self.lm_head: nn.Linear | None = None
         self.register_buffer("ids", None)
-        positions = config.max_position_embeddings
+        # Grown as texts need it: of what a config allows, few use much.
+        positions = min(POSITIONS, config.max_position_embeddings)
         self.rotary = Rotary(config.head_dim, config.rope_theta, positions, config.rope_scaling)
 
     @classmethod
@@ -125,6 +129,7 @@ class Eagle3Model(nn.Module):
         """
         rows = embeds.shape[0]
         cache.reserve(rows)
+        self.rotary.reserve(cache.length + rows + 1)  # a row's position is never past its place + 1
         turn = self.rotary(positions, embeds.dtype)
         x = self.first.join(embeds, features, turn, cache, seen)
         for at, layer in enumerate(self.later, 1):

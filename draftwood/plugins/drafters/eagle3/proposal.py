@@ -34,12 +34,12 @@ class Nodes:
 
 @frozen(eq=False)
 class Eagle3Proposal(Proposal):
-    """Laws along paths from the anchor, whose row is the last committed one of `cache`.
+    """Laws along paths from the anchor.
 
-    committed: rows of the cache that are. Each `advance` writes its nodes' K/V behind all others,
-    so two branches never disturb each other; the session rolls them back when the next round
-    begins, and the proposal is then at its end. anchor: (1, d), the anchor's state.
-    position: the anchor's.
+    committed: rows of the cache that every node sees, the anchor's the last. Each `advance` writes
+    its nodes' K/V behind all others, so two branches never disturb each other; the session rolls
+    them back when the next round begins, and the proposal is then at its end. anchor: (1, d), the
+    anchor's state. position: the anchor's.
     """
 
     parts: Parts
