@@ -11,10 +11,10 @@ demo: $(READY)  ## the bundled pair: plain decoding beside every builtin pipelin
 	$(BIN)/draftwood demo $(ARGS)
 
 test: $(READY)  ## every test
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest --numprocesses auto $(ARGS)
 
 test-fast: $(READY)  ## without the slow tests
-	$(BIN)/pytest -m "not slow" $(ARGS)
+	$(BIN)/pytest --numprocesses auto -m "not slow" $(ARGS)
 
 lint: $(READY)  ## style, types, import contracts
 	$(BIN)/ruff check .
