@@ -1,9 +1,15 @@
-"""Prompts of the demonstration: beginnings of Python code, written for it, in no training text."""
+"""Prompts of the demonstration: beginnings of Python code, written for it, in no training text.
+
+Chosen by what plain decoding makes of them: a model of four million parameters soon repeats itself,
+and text that does says little about drafting.
+"""
 
 PROMPTS = (
-    'class TicketQueue:\n    """Hand out numbered tickets in order."""\n\n    def __init__(self, ',
-    "def read_settings(path, default=None):\n"
-    '    """Return the settings stored at path, or default if there is no file."""\n    try:\n',
-    "import unittest\n\n\nclass RingBufferTest(unittest.TestCase):\n\n    def setUp(self):\n",
-    "def format_duration(seconds):\n    if seconds < 0:\n        raise ValueError(",
+    "import os\n\ndef walk(path):\n    ",
+    'def join_lines(lines, sep="\\n"):\n    """Join lines with sep."""\n    result = []\n'
+    "    for line in lines:\n        ",
+    'def read_config(filename):\n    """Read a configuration file."""\n'
+    "    if not os.path.exists(filename):\n        ",
+    'def find_modules(path, prefix=""):\n    """Return the names of all modules in path."""\n'
+    "    modules = []\n    ",
 )
