@@ -1,8 +1,9 @@
 """Options of the bundled drafters. Torch-free."""
 
 from pathlib import Path
+from typing import Any
 
-from attrs import field, frozen
+from attrs import field, fields, frozen
 from attrs.validators import and_, ge, gt, lt
 
 
@@ -61,3 +62,24 @@ class DraftModelOptions:
     max_depth: int = field(default=6, validator=ge(1))
     trust_remote_code: bool = False
     allow_pickle: bool = False
+
+
+@frozen
+class UnionOptions:
+    """Sources by name, each with its own options; at least two. {} takes a source's defaults."""
+
+    ngram: NgramOptions | None = None
+    dflash: DFlashOptions | None = None
+    eagle3: Eagle3Options | None = None
+    draft_model: DraftModelOptions | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if len(self.given) < 2:
+            names = ", ".join(field.name for field in fields(UnionOptions))
+            raise ValueError(f"a union has at least two sources; choices: {names}")
+
+    @property
+    def given(self) -> list[tuple[str, Any]]:
+        """The sources by name, in a fixed order."""
+        every = [(field.name, getattr(self, field.name)) for field in fields(UnionOptions)]
+        return [(name, options) for name, options in every if options is not None]

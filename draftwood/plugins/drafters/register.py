@@ -1,5 +1,8 @@
 """Registers the bundled drafters."""
 
+from collections.abc import Callable
+from typing import Any
+
 from draftwood.core.checkpoints import config_file
 from draftwood.core.hookspecs import hookimpl
 from draftwood.core.plugin import DrafterTraits, Plugin
@@ -8,6 +11,7 @@ from draftwood.plugins.drafters.options import (
     DraftModelOptions,
     Eagle3Options,
     NgramOptions,
+    UnionOptions,
 )
 
 
@@ -50,6 +54,42 @@ def _eagle3_traits(options: Eagle3Options) -> DrafterTraits:
     )
 
 
+def _ngram_traits(options: NgramOptions) -> DrafterTraits:
+    return DrafterTraits(law="points", max_depth=options.max_depth)
+
+
+def _draft_model_traits(options: DraftModelOptions) -> DrafterTraits:
+    return DrafterTraits(law="autoregressive", max_depth=options.max_depth, pass_per_level=True)
+
+
+_SOURCES: dict[str, Callable[[Any], DrafterTraits]] = {
+    "ngram": _ngram_traits,
+    "dflash": _dflash_traits,
+    "eagle3": _eagle3_traits,
+    "draft_model": _draft_model_traits,
+}
+
+
+def _union_traits(options: UnionOptions) -> DrafterTraits:
+    """Mixed laws depend on the whole path; what the sources expect of a target all holds."""
+    parts = [_SOURCES[name](given) for name, given in options.given]
+
+    def first(key: str) -> int | None:
+        values = (getattr(part, key) for part in parts)
+        return next((value for value in values if value is not None), None)
+
+    taps = [part.taps for part in parts]
+    return DrafterTraits(
+        law="autoregressive",
+        max_depth=max(part.max_depth for part in parts),
+        pass_per_level=any(part.pass_per_level for part in parts),
+        taps=None if None in taps else tuple(tap for some in taps for tap in some or ()),
+        target_hidden_size=first("target_hidden_size"),
+        target_layers=first("target_layers"),
+        vocab_size=first("vocab_size"),
+    )
+
+
 @hookimpl
 def draftwood_register_drafters() -> list[Plugin]:
     return [
@@ -65,9 +105,7 @@ def draftwood_register_drafters() -> list[Plugin]:
             summary="a small language model with the target's tokenizer, a pass per level",
             options=DraftModelOptions,
             factory="draftwood.plugins.drafters.draft_model.drafter:DraftModel",
-            traits=lambda options: DrafterTraits(
-                law="autoregressive", max_depth=options.max_depth, pass_per_level=True
-            ),
+            traits=_draft_model_traits,
         ),
         Plugin(
             name="eagle3",
@@ -81,6 +119,13 @@ def draftwood_register_drafters() -> list[Plugin]:
             summary="what followed the same tokens earlier in prompt and output; no weights",
             options=NgramOptions,
             factory="draftwood.plugins.drafters.ngram:Ngram",
-            traits=lambda options: DrafterTraits(law="points", max_depth=options.max_depth),
+            traits=_ngram_traits,
+        ),
+        Plugin(
+            name="union",
+            summary="several drafters' proposals in one tree, each believed by its record",
+            options=UnionOptions,
+            factory="draftwood.plugins.drafters.union.drafter:Union",
+            traits=_union_traits,
         ),
     ]

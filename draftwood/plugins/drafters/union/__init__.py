@@ -1,0 +1,1 @@
+"""Several drafters' proposals in one tree."""

@@ -1,0 +1,203 @@
+"""union: the mixed law along paths, what is learnt of sources, exactness, and the text."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from draftwood import load_pipeline
+from draftwood.core.errors import ConfigError
+from draftwood.core.generation import Pipeline
+from draftwood.core.hf import load_target
+from draftwood.core.interfaces import Target
+from draftwood.core.options import Sampling
+from draftwood.core.proposals import Factorized, Frontier, Points, Proposal, Vocabulary
+from draftwood.plugins.drafters.options import NgramOptions, UnionOptions
+from draftwood.plugins.drafters.union.proposal import UnionProposal
+from draftwood.plugins.drafters.union.trust import Trust
+from draftwood.testing import Cell, OracleDrafter
+from draftwood.testing.suites import DrafterSuite
+from draftwood.testing.toys import toy_proposal
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+RECORDS = json.loads((FIXTURES / "zlab/dflash/expected.json").read_text())
+
+
+def factorized(laws: list[list[float]]) -> Factorized:
+    logits = torch.tensor(laws, dtype=torch.float64).log()
+    return Factorized(logits, Sampling(1.0), Vocabulary(len(laws[0])))
+
+
+def union(*sources: Proposal, weights: tuple[float, ...] = (), **sampling: Any) -> UnionProposal:
+    each = weights or (1 / len(sources),) * len(sources)
+    passes = any(source.pass_per_level for source in sources)
+    return UnionProposal(sources, each, Sampling(1.0, **sampling), 3, passes)
+
+
+def at(proposal: Proposal, *path: int) -> Frontier:
+    here = proposal.root()
+    for token in path:
+        here = proposal.advance(here, torch.tensor([0]), torch.tensor([token]))
+    return here
+
+
+def law(proposal: Proposal, *path: int) -> list[float]:
+    found: list[float] = proposal.law(at(proposal, *path))[0].tolist()
+    return found
+
+
+def test_a_path_is_believed_of_those_that_gave_it_chance() -> None:
+    """By hand: the joint chance of a path is the weighted sum of its chances in the sources."""
+    one = factorized([[0.8, 0.1, 0.1], [0.5, 0.5, 0.0]])
+    two = factorized([[0.2, 0.8, 0.0], [0.0, 0.1, 0.9]])
+    both = union(one, two, weights=(0.25, 0.75))
+    assert law(both) == pytest.approx([0.35, 0.625, 0.025])
+    joint = [0.25 * 0.8 * a + 0.75 * 0.2 * b for a, b in ((0.5, 0.0), (0.5, 0.1), (0.0, 0.9))]
+    assert law(both, 0) == pytest.approx([chance / 0.35 for chance in joint])
+    assert law(both, 2) == pytest.approx([0.5, 0.5, 0.0])  # only the first gave token 2 chance
+    assert law(both, 0) != pytest.approx([0.125, 0.2, 0.675])  # negative control: not w at the root
+
+
+def test_twice_the_same_source_is_the_source() -> None:
+    source = factorized([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]])
+    both = union(source, source)
+    for path in ((), (0,), (2,)):
+        assert law(both, *path) == pytest.approx(law(source, *path))
+
+
+def test_a_silent_source_has_no_part_and_keeps_its_weight() -> None:
+    lookup = Points(((0, 1),), Sampling(1.0), 3, confidence=0.7)
+    short = factorized([[0.6, 0.2, 0.2]])
+    both = union(lookup, short)
+    spread = 0.3 / 3
+    assert law(both) == pytest.approx([0.7, 0.15, 0.15])
+    # Past the short one's depth the lookup speaks alone; off its path no one does.
+    assert law(both, 0) == pytest.approx([spread, 0.7 + spread, spread])
+    assert law(both, 1) == [0.0, 0.0, 0.0]
+    assert union(Points((), Sampling(1.0), 3), short).max_depth == 1
+    assert law(union(Points((), Sampling(1.0), 3), short)) == pytest.approx([0.6, 0.2, 0.2])
+
+
+def test_filters_apply_to_the_mixed_law_and_greedy_is_its_argmax() -> None:
+    one, two = factorized([[0.8, 0.2, 0.0]]), factorized([[0.0, 0.3, 0.7]])
+    assert law(union(one, two, top_k=2)) == pytest.approx([0.4 / 0.75, 0.0, 0.35 / 0.75])
+    both = union(one, two, weights=(0.4, 0.6))
+    greedy = UnionProposal(both.sources, both.weights, Sampling(0.0), 3, pass_per_level=False)
+    assert law(greedy) == [0.0, 0.0, 1.0]
+
+
+def test_rows_of_a_frontier_are_each_their_own_path() -> None:
+    forms = [toy_proposal(form, 1, Sampling(1.0)) for form in ("markov", "autoregressive")]
+    both = union(*forms)
+    root = both.root()
+    tokens = [token for token, chance in enumerate(law(both)) if chance > 0]
+    many = both.advance(root, torch.zeros(len(tokens), dtype=torch.long), torch.tensor(tokens))
+    for row, token in enumerate(tokens):
+        assert both.law(many)[row].tolist() == pytest.approx(law(both, token))
+
+
+def drafter() -> OracleDrafter:
+    """A toy union of three forms of law, one of them silent off its paths."""
+
+    def propose(prefix: tuple[int, ...], sampling: Sampling) -> Proposal:
+        own = Sampling(sampling.temperature)
+        forms = ("factorized", "autoregressive", "points")
+        sources = tuple(toy_proposal(form, (7, prefix), own) for form in forms)
+        return UnionProposal(sources, (0.5, 0.3, 0.2), sampling, 3, pass_per_level=True)
+
+    return OracleDrafter(propose)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("filters", ["none", "top_p"])
+def test_the_output_law_is_the_targets(temperature: float, filters: str) -> None:
+    for tree, rule in (("best_first", "match"), ("sampled-chain", "ratio")):
+        cell = Cell("factorized", tree, rule, "adversarial", temperature, filters, seed=2)
+        cell.check(drafter=drafter())
+
+
+def test_trust_goes_to_the_source_that_was_right_and_comes_back() -> None:
+    trust = Trust.even(2)
+    for _ in range(10):
+        trust = trust.learn([0.9, 0.1])
+    assert trust.weights()[0] > 0.95
+    for _ in range(20):
+        trust = trust.learn([0.1, 0.9])
+    assert trust.weights()[1] > 0.9
+    assert trust.learn([0.0, 0.0]).weights() == pytest.approx(trust.learn([0.01, 0.01]).weights())
+
+
+def test_a_silent_source_is_not_judged() -> None:
+    trust = Trust.even(3)
+    for _ in range(10):
+        trust = trust.learn([0.9, 0.1, None])
+    assert trust.logs[2] == 0.0
+    assert trust.learn([0.5, None, None]) == trust  # nothing to compare it with
+
+
+def pipeline(drafter: dict[str, Any], tree: str = "best_first") -> Pipeline:
+    return load_pipeline(
+        {
+            "target": {"model": str(FIXTURES / "zlab/target")},
+            "drafter": drafter,
+            "tree": {"use": tree},
+            "controller": {"use": "fixed", "nodes": 16},
+            "verifier": {"use": "match"},
+            "runtime": {"dtype": "float32"},
+        }
+    )
+
+
+NGRAM: dict[str, Any] = {"min_ngram": 2}
+DFLASH = {"checkpoint": str(FIXTURES / "zlab/dflash")}
+EAGLE = {"checkpoint": str(FIXTURES / "speculators/eagle3"), "max_depth": 3}
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("tree", ["best_first", "dynamic"])
+def test_the_text_is_plain_decodings(temperature: float, tree: str) -> None:
+    plain = load_pipeline(
+        {"target": {"model": str(FIXTURES / "zlab/target")}, "runtime": {"dtype": "float32"}}
+    )
+    options = {"max_new_tokens": 40, "temperature": temperature, "seed": 5, "eos_token_id": ()}
+    three = {"use": "union", "ngram": NGRAM, "dflash": DFLASH, "eagle3": EAGLE}
+    result = pipeline(three, tree).generate(RECORDS[0]["prompt"], **options)
+    assert result.tokens == plain.generate(RECORDS[0]["prompt"], **options).tokens
+    assert result.stats.accepted > 0
+    assert result.stats.rejected > 0
+
+
+def test_a_union_commits_no_less_than_its_better_source() -> None:
+    """Over a text that a block drafter knows and a lookup does not, and one that repeats."""
+    repeated = RECORDS[1]["output"][:12] * 3
+
+    def tau(drafter: dict[str, Any], prompt: list[int]) -> float:
+        stats = pipeline(drafter).generate(prompt, max_new_tokens=48, eos_token_id=()).stats
+        return stats.committed / stats.rounds
+
+    for prompt in (RECORDS[0]["prompt"], repeated):
+        alone = [tau({"use": "ngram", **NGRAM}, prompt), tau({"use": "dflash", **DFLASH}, prompt)]
+        both = tau({"use": "union", "ngram": NGRAM, "dflash": DFLASH}, prompt)
+        assert both >= 0.95 * max(alone)
+
+
+def test_one_source_is_no_union() -> None:
+    with pytest.raises(ValueError, match="at least two sources; choices: ngram, dflash"):
+        UnionOptions(ngram=NgramOptions())
+    with pytest.raises(ConfigError, match="at least two sources"):
+        pipeline({"use": "union", "ngram": {}})
+
+
+class TestSuite(DrafterSuite):
+    plugin = "union"
+
+    @property
+    def options(self) -> dict[str, Any]:  # type: ignore[override]
+        from draftwood.plugins.drafters.options import DFlashOptions
+
+        return {"ngram": NgramOptions(), "dflash": DFlashOptions(FIXTURES / "zlab/dflash")}
+
+    def target(self) -> Target:
+        return load_target(FIXTURES / "zlab/target", device="cpu", dtype="float32")
