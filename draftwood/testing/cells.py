@@ -7,12 +7,20 @@ from typing import Any
 from attrs import frozen
 
 from draftwood.core.engine import Engine
-from draftwood.core.interfaces import BudgetController, Drafter, TreePolicy, Verifier
+from draftwood.core.interfaces import (
+    BudgetController,
+    CostProbe,
+    Drafter,
+    TreePolicy,
+    Verifier,
+)
 from draftwood.core.options import GenerationOptions
 from draftwood.core.plugin import Draws, Law
 from draftwood.plugins.controllers.fixed import Fixed
 from draftwood.plugins.controllers.options import FixedOptions, RooflineOptions
 from draftwood.plugins.controllers.roofline import Roofline
+from draftwood.plugins.controllers.roofline.prices import Prices
+from draftwood.plugins.controllers.roofline.probing import nominal
 from draftwood.plugins.trees.best_first import BestFirst
 from draftwood.plugins.trees.chain import Chain
 from draftwood.plugins.trees.options import (
@@ -65,9 +73,17 @@ VERIFIERS: Mapping[str, tuple[frozenset[Draws], Callable[[], Verifier]]] = {
 }
 """The bundled rules, with the draws that they have a law for."""
 
+
+class _ToyRoofline(Roofline):
+    """Starts from counted prices: what was measured on a made-up machine must not be stored."""
+
+    def init(self, costs: CostProbe) -> Prices:
+        return nominal(costs)
+
+
 CONTROLLERS: Mapping[str, Callable[[], BudgetController[Any, Any]]] = {
     "fixed": partial(Fixed, FixedOptions(nodes=4)),
-    "roofline": partial(Roofline, RooflineOptions(max_nodes=4)),
+    "roofline": partial(_ToyRoofline, RooflineOptions(max_nodes=4)),
     "adversarial": Adversary,
 }
 

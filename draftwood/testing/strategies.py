@@ -105,7 +105,7 @@ def cells(
         st.sampled_from(TEMPERATURES),
         st.sampled_from(tuple(FILTERS)),
         st.booleans(),
-        st.integers(0, 999),
+        st.integers(0, 19),
     )
 
 

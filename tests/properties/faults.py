@@ -15,6 +15,7 @@ from draftwood.core.plugin import Draws
 from draftwood.core.proposals import Factorized, Mixture, Proposal, Vocabulary
 from draftwood.core.randomness import Randomness
 from draftwood.core.values import Forwarded, Limits, RoundContext, TokenTree, Verdict
+from draftwood.plugins.controllers.fixed import Fixed
 from draftwood.plugins.trees.best_first import BestFirst
 from draftwood.plugins.trees.options import BestFirstOptions, SampledOptions
 from draftwood.plugins.trees.sampled import Sampled
@@ -23,7 +24,7 @@ from draftwood.plugins.verifiers.match import Match
 from draftwood.plugins.verifiers.ratio import Ratio
 from draftwood.plugins.verifiers.residual import ratio
 from draftwood.plugins.verifiers.traversal import Traversal
-from draftwood.testing import OracleDrafter, toy_drafter
+from draftwood.testing import OracleDrafter, toy_drafter, toy_proposal
 
 
 def same_but(tree: TokenTree, q: torch.Tensor | None, nodes: list[int] | None = None) -> TokenTree:
@@ -301,3 +302,19 @@ def as_engine(kind: type[Engine], right: Engine) -> Engine:
 
 BEST_FOUR = BestFirstOptions(max_nodes=4)
 WIDE = SampledOptions(widths=(3,), replacement=True)
+
+
+class OneTooMany(Fixed):
+    """Asks for a node that the tree does not have."""
+
+    def choose(self, tree: TokenTree, ctx: object, state: object) -> int:
+        return tree.nodes + 1
+
+
+class ForgetsItsTemperature(OracleDrafter):
+    """Proposes the raw softmax whatever it was opened with."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            lambda prefix, sampling: toy_proposal("factorized", prefix, Sampling(0.8), vocab=3)
+        )

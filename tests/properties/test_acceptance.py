@@ -17,7 +17,7 @@ from draftwood.plugins.verifiers.multi_round import MultiRound
 from draftwood.plugins.verifiers.ratio import Ratio
 from draftwood.plugins.verifiers.residual import ratio, residual
 from draftwood.plugins.verifiers.traversal import Traversal
-from draftwood.testing import Enumerating, outcomes, toy_drafter, toy_target
+from draftwood.testing import Enumerating, outcomes, toy_proposal, toy_target
 from draftwood.testing.cells import DEPTH, LAWS, PROMPT, TREES
 from draftwood.testing.toys import VOCAB
 
@@ -51,7 +51,7 @@ class Laws(NodeLaws):
 
 
 def proposal_of(form: Any, seed: int) -> Proposal:
-    return toy_drafter(form, seed)._propose(PROMPT, Sampling(1.0))
+    return toy_proposal(form, seed, Sampling(1.0))
 
 
 def accepted(rule: Verifier, tree: str, form: Any, seed: int) -> float:

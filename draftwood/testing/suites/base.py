@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from draftwood.core.compose import traits_of
@@ -38,18 +38,32 @@ class Suite:
         return self.entry.build(self._options())
 
     def search(self, strategy: st.SearchStrategy[T], check: Callable[[T], None]) -> None:
-        """Call `check` with what `strategy` draws; a failure is shrunk to the smallest case."""
+        """Call `check` with what `strategy` draws; a failure is shrunk to the smallest case.
+
+        A case that was tried before is not tried again: shrinking comes back to the same ones.
+        """
+        failed: dict[T, AssertionError | None] = {}
 
         @settings(
             max_examples=self.examples,
             derandomize=True,
             database=None,
             deadline=None,
+            report_multiple_bugs=False,
+            phases=(Phase.generate, Phase.shrink),
             suppress_health_check=list(HealthCheck),
         )
         @given(strategy)
         def run(case: T) -> None:
-            check(case)
+            if case not in failed:
+                try:
+                    check(case)
+                    failed[case] = None
+                except AssertionError as error:
+                    failed[case] = error
+            known = failed[case]
+            if known is not None:
+                raise known
 
         run()
 

@@ -104,7 +104,9 @@ class TreePolicySuite(Suite):
             cell, rule = case
             cell.check(tree=self.build(), verifier=VERIFIERS[rule][1]())
 
-        cells = strategies.cells(**parts, verifiers=("match",))
+        cells = strategies.cells(
+            **parts, verifiers=("match",), controllers=("fixed", "adversarial")
+        )
         self.search(st.tuples(cells, st.sampled_from(rules)), check)
 
     def grow(self, proposal: Proposal, limits: Limits, seed: int) -> TokenTree:

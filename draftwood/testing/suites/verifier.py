@@ -71,7 +71,9 @@ class VerifierSuite(Suite):
 
     def _cells(self) -> Any:
         names = [name for name, (draws, _) in TREES.items() if draws in self.traits.draws]
-        return strategies.cells(trees=names, verifiers=("match",))
+        return strategies.cells(
+            trees=names, verifiers=("match",), controllers=("fixed", "adversarial")
+        )
 
 
 def _match() -> Any:

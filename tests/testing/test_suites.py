@@ -1,0 +1,177 @@
+"""Bundled plugins pass the suites that others inherit; wrong ones are refused by them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from draftwood.core.interfaces import Target
+from draftwood.core.plugin import ControllerTraits, Draws, Plugin, TreeTraits, VerifierTraits
+from draftwood.plugins.controllers.options import FixedOptions
+from draftwood.plugins.trees.options import SampledOptions
+from draftwood.plugins.verifiers.options import MatchOptions
+from draftwood.testing.suites import (
+    BudgetControllerSuite,
+    DrafterSuite,
+    TreePolicySuite,
+    VerifierSuite,
+)
+
+ZLAB = Path(__file__).parents[1] / "fixtures" / "zlab"
+
+
+class TestMatch(VerifierSuite):
+    plugin = "match"
+
+
+class TestRatio(VerifierSuite):
+    plugin = "ratio"
+
+
+class TestMultiRound(VerifierSuite):
+    plugin = "multi_round"
+
+
+class TestTraversal(VerifierSuite):
+    plugin = "traversal"
+
+
+class TestChain(TreePolicySuite):
+    plugin = "chain"
+
+
+class TestStatic(TreePolicySuite):
+    plugin = "static"
+
+
+class TestBestFirst(TreePolicySuite):
+    plugin = "best_first"
+
+
+class TestLevelled(TreePolicySuite):
+    plugin = "best_first"
+    options = {"form": "levelled"}  # noqa: RUF012
+
+
+class TestSampledChain(TreePolicySuite):
+    plugin = "sampled"
+
+
+class TestSampledWithout(TreePolicySuite):
+    plugin = "sampled"
+    options = {"widths": (2, 1)}  # noqa: RUF012
+
+
+class TestSampledIid(TreePolicySuite):
+    plugin = "sampled"
+    options = {"widths": (2, 1), "replacement": True}  # noqa: RUF012
+
+
+class TestFixed(BudgetControllerSuite):
+    plugin = "fixed"
+    options = {"nodes": 3}  # noqa: RUF012
+
+
+class TestRoofline(BudgetControllerSuite):
+    plugin = "roofline"
+
+
+class TestNgram(DrafterSuite):
+    plugin = "ngram"
+
+
+class TestDFlash(DrafterSuite):
+    plugin = "dflash"
+    options = {"checkpoint": ZLAB / "dflash"}  # noqa: RUF012
+
+    def target(self) -> Target:
+        from draftwood.core.hf import load_target
+
+        return load_target(ZLAB / "target", device="cpu", dtype="float32")
+
+
+def _verifier(fault: str) -> Plugin:
+    return Plugin(
+        "wrong",
+        "wrong",
+        MatchOptions,
+        f"properties.faults:{fault}",
+        lambda options: VerifierTraits(frozenset(Draws), seed_parity=True),
+    )
+
+
+def _policy(fault: str) -> Plugin:
+    return Plugin(
+        "wrong",
+        "wrong",
+        SampledOptions,
+        f"properties.faults:{fault}",
+        lambda options: TreeTraits(options.draws),
+    )
+
+
+class WrongVerifier(VerifierSuite):
+    plugin = _verifier("ArgmaxAcceptance")
+
+
+class WrongPolicy(TreePolicySuite):
+    plugin = _policy("CutByScore")
+
+
+class WrongLaws(TreePolicySuite):
+    plugin = _policy("NotRenormalised")
+    options = {"widths": (2, 1)}  # noqa: RUF012
+
+
+class WrongBudget(BudgetControllerSuite):
+    plugin = Plugin(
+        "wrong",
+        "wrong",
+        FixedOptions,
+        "properties.faults:OneTooMany",
+        lambda options: ControllerTraits(),
+    )
+
+
+class WrongQ(DrafterSuite):
+    plugin = "ngram"
+
+    def build(self) -> Any:
+        from properties import faults
+
+        return faults.ForgetsItsTemperature()
+
+    @property
+    def traits(self) -> Any:
+        from draftwood.core.plugin import DrafterTraits
+
+        return DrafterTraits("factorized", 2)
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        WrongVerifier().test_the_output_law_is_the_targets,
+        WrongVerifier().test_one_seed_gives_plain_decodings_tokens_if_it_says_so,
+        WrongPolicy().test_the_output_law_is_the_targets,
+        WrongLaws().test_drawn_nodes_carry_the_law_they_were_drawn_from,
+        WrongBudget().test_decisions_are_within_their_limits_and_pure,
+        lambda: WrongQ().test_laws_are_laws_over_the_targets_vocabulary(0.0),
+        WrongQ().test_filters_reach_the_law,
+        WrongQ().test_proposals_are_of_the_declared_form,
+    ],
+)
+def test_a_wrong_plugin_is_refused(test: Callable[[], None]) -> None:
+    with pytest.raises(AssertionError):
+        test()
+
+
+def test_a_biased_verifier_is_refused_with_the_smallest_pipeline_found() -> None:
+    with pytest.raises(AssertionError) as error:
+        WrongVerifier().test_the_output_law_is_the_targets()
+    message = str(error.value)
+    assert "the first wrong prefix is [0, 1] + [" in message
+    assert "where the target gives" in message
+    assert "pipeline: Cell(drafter='factorized', tree='chain', verifier='match'" in message
+    assert "ArgmaxAcceptance" in message
