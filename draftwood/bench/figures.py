@@ -14,6 +14,23 @@ WIDTH, ROW, TOP, BOTTOM, RIGHT = 760, 30, 12, 44, 24
 LETTER = 7.1
 """Width of a letter of a label, about: no font is measured here."""
 
+STYLE = """
+.figure { width: 100%; height: auto; display: block; }
+.figure text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif;
+  fill: #3d444d; }
+.figure .label { text-anchor: end; }
+.figure .tick, .figure .axis { text-anchor: middle; fill: #59636e; }
+.figure .value { font-weight: 600; }
+.figure .grid { stroke: #e8ebef; }
+.figure .reference { stroke: #59636e; stroke-dasharray: 4 3; fill: none; }
+.figure .bar { fill: #2f6fde; }
+.figure .muted { fill: #aab4c0; }
+.figure .whisker { stroke: #1f2328; stroke-width: 1.3; fill: none; }
+.figure .line { fill: none; stroke-width: 2; stroke-linejoin: round; }
+.figure .dot, .figure .part { stroke: #fff; stroke-width: 1; }
+.figure .hollow { fill: #fff; stroke-width: 1.6; }
+"""
+
 PALETTE = (
     "#2f6fde",
     "#d9730d",
@@ -48,7 +65,7 @@ class Series:
 
 
 @frozen
-class _Axis:
+class Axis:
     """Values from 0 to `most` on pixels from `start` to `end`."""
 
     most: float
@@ -71,7 +88,7 @@ def bars(rows: Sequence[Bar], unit: str, reference: float) -> str:
     """Horizontal bars from 0, their intervals over them, and a line at `reference`."""
     left = 20 + LETTER * max(len(row.name) for row in rows)
     most = max(max(row.value, row.high or 0.0) for row in rows)
-    axis = _Axis(max(most, reference) * 1.14, left, WIDTH - RIGHT)
+    axis = Axis(max(most, reference) * 1.14, left, WIDTH - RIGHT)
     bottom = TOP + ROW * len(rows)
     parts = [_vertical_grid(axis, bottom, unit)]
     x = axis.at(reference)
@@ -85,7 +102,7 @@ def bars(rows: Sequence[Bar], unit: str, reference: float) -> str:
         kind = "bar muted" if row.muted else "bar"
         parts.append(
             f"<g><title>{escape(f'{row.name}: {shown}')}</title>"
-            + _text("label", left - 8, middle + 4, row.name)
+            + text("label", left - 8, middle + 4, row.name)
             + f'<rect class="{kind}" x="{left:.1f}" y="{y + 6}" width="{end - left:.1f}" '
             f'height="{ROW - 12}" rx="2"/>'
         )
@@ -97,8 +114,8 @@ def bars(rows: Sequence[Bar], unit: str, reference: float) -> str:
                 f'<path class="whisker" d="M{low:.1f} {middle - 5:.1f}v10M{low:.1f} {middle:.1f}'
                 f'H{high:.1f}M{high:.1f} {middle - 5:.1f}v10"/>'
             )
-        parts.append(_text("value", after + 7, middle + 4, f"{row.value:.2f}") + "</g>")
-    return _svg("".join(parts), bottom + BOTTOM, "speedup")
+        parts.append(text("value", after + 7, middle + 4, f"{row.value:.2f}") + "</g>")
+    return svg("".join(parts), bottom + BOTTOM, "speedup")
 
 
 def lines(series: Sequence[Series], across: str, up: str, most: float | None = None) -> str:
@@ -114,15 +131,15 @@ def steps(series: Sequence[Series], across: str, up: str) -> str:
 def shares(rows: Mapping[str, Mapping[str, float]], unit: str) -> str:
     """Stacked horizontal bars: {name: {part: amount}}, the same parts in each."""
     left = 20 + LETTER * max(map(len, rows))
-    axis = _Axis(max(sum(row.values()) for row in rows.values()) * 1.1, left, WIDTH - RIGHT)
+    axis = Axis(max(sum(row.values()) for row in rows.values()) * 1.1, left, WIDTH - RIGHT)
     names = list(next(iter(rows.values())))
-    legend, below = _legend([(name, colour) for colour, name in enumerate(names)])
+    legend, below = legend_of([(name, colour) for colour, name in enumerate(names)])
     top = below + 6
     bottom = top + ROW * len(rows)
     parts = [legend, _vertical_grid(axis, bottom, unit, top)]
     for index, (name, row) in enumerate(rows.items()):
         y = top + ROW * index
-        parts.append(_text("label", left - 8, y + ROW / 2 + 4, name))
+        parts.append(text("label", left - 8, y + ROW / 2 + 4, name))
         reached, total = 0.0, sum(row.values())
         for colour, (part, amount) in enumerate(row.items()):
             start, end = axis.at(reached), axis.at(reached + amount)
@@ -132,25 +149,26 @@ def shares(rows: Mapping[str, Mapping[str, float]], unit: str) -> str:
             said = f"{name}, {part}: {amount:.3g} {unit}, {amount / total:.0%}"
             parts.append(
                 f'<rect class="part" x="{start:.1f}" y="{y + 6}" width="{end - start:.1f}" '
-                f'height="{ROW - 12}" fill="{_colour(colour)}"><title>{escape(said)}</title></rect>'
+                f'height="{ROW - 12}" fill="{colour_of(colour)}">'
+                f"<title>{escape(said)}</title></rect>"
             )
-        parts.append(_text("value", axis.at(total) + 7, y + ROW / 2 + 4, f"{total:.3g}"))
-    return _svg("".join(parts), bottom + BOTTOM, "time by stage")
+        parts.append(text("value", axis.at(total) + 7, y + ROW / 2 + 4, f"{total:.3g}"))
+    return svg("".join(parts), bottom + BOTTOM, "time by stage")
 
 
 def _chart(
     series: Sequence[Series], across: str, up: str, most: float | None, *, stepped: bool
 ) -> str:
-    legend, below = _legend([(each.name, each.colour) for each in series])
+    legend, below = legend_of([(each.name, each.colour) for each in series])
     top, height, left = below + 8, 220, 58
     points = [point for each in series for point in each.points]
     first, last = min(x for x, _ in points), max(x for x, _ in points) + stepped
-    horizontal = _Axis(max(last, first + 1), left + 8, WIDTH - RIGHT, first)
-    vertical = _Axis(most or 1.08 * max(1e-9, *(y for _, y in points)), top + height, top)
+    horizontal = Axis(max(last, first + 1), left + 8, WIDTH - RIGHT, first)
+    vertical = Axis(most or 1.08 * max(1e-9, *(y for _, y in points)), top + height, top)
     parts = [legend, _horizontal_grid(vertical, left), _marks(horizontal, top + height)]
     middle = top + height / 2
     parts.append(
-        _text("axis", (left + WIDTH - RIGHT) / 2, top + height + 38, across)
+        text("axis", (left + WIDTH - RIGHT) / 2, top + height + 38, across)
         + f'<text class="axis" x="14" y="{middle:.0f}" '
         f'transform="rotate(-90 14 {middle:.0f})">{escape(up)}</text>'
     )
@@ -158,17 +176,17 @@ def _chart(
         placed = [(horizontal.at(x), vertical.at(y)) for x, y in each.points]
         path = _steps(placed, horizontal.at(each.points[-1][0] + 1)) if stepped else _joined(placed)
         parts.append(
-            f'<path class="line" d="{path}" stroke="{_colour(each.colour)}">'
+            f'<path class="line" d="{path}" stroke="{colour_of(each.colour)}">'
             f"<title>{escape(each.name)}</title></path>"
         )
         if not stepped:
             parts += [
                 f'<circle class="dot" cx="{px:.1f}" cy="{py:.1f}" r="3.5" '
-                f'fill="{_colour(each.colour)}"><title>{escape(each.name)}: {x:g}, {y:.3g}</title>'
-                "</circle>"
+                f'fill="{colour_of(each.colour)}">'
+                f"<title>{escape(each.name)}: {x:g}, {y:.3g}</title></circle>"
                 for (px, py), (x, y) in zip(placed, each.points, strict=True)
             ]
-    return _svg("".join(parts), top + height + 50, up)
+    return svg("".join(parts), top + height + 50, up)
 
 
 Places = Sequence[tuple[float, float]]
@@ -184,7 +202,7 @@ def _steps(places: Places, end: float) -> str:
     return f"M{x:.1f} {y:.1f}" + "".join(f"H{x:.1f}V{y:.1f}" for x, y in rest) + f"H{end:.1f}"
 
 
-def _legend(names: Sequence[tuple[str, int]]) -> tuple[str, float]:
+def legend_of(names: Sequence[tuple[str, int]]) -> tuple[str, float]:
     """A line or more of named squares, and where it ends."""
     parts, x, y = [], 20.0, 8.0
     for name, colour in names:
@@ -193,54 +211,65 @@ def _legend(names: Sequence[tuple[str, int]]) -> tuple[str, float]:
             x, y = 20.0, y + 20
         parts.append(
             f'<rect x="{x:.1f}" y="{y:.1f}" width="11" height="11" rx="2" '
-            f'fill="{_colour(colour)}"/>' + _text("key", x + 16, y + 10, name)
+            f'fill="{colour_of(colour)}"/>' + text("key", x + 16, y + 10, name)
         )
         x += width
     return "".join(parts), y + 20
 
 
-def _vertical_grid(axis: _Axis, bottom: float, unit: str, top: float = 4) -> str:
+def _vertical_grid(axis: Axis, bottom: float, unit: str, top: float = 4) -> str:
     parts = []
     for tick in axis.ticks():
         x = axis.at(tick)
         parts.append(
             f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{bottom}"/>'
-            + _text("tick", x, bottom + 17, f"{tick:g}")
+            + text("tick", x, bottom + 17, f"{tick:g}")
         )
-    parts.append(_text("axis", (axis.start + axis.end) / 2, bottom + 37, unit))
+    parts.append(text("axis", (axis.start + axis.end) / 2, bottom + 37, unit))
     return "".join(parts)
 
 
-def _horizontal_grid(axis: _Axis, left: float) -> str:
+def _horizontal_grid(axis: Axis, left: float) -> str:
     parts = []
     for tick in axis.ticks(5):
         y = axis.at(tick)
         parts.append(
             f'<line class="grid" x1="{left}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
-            + _text("label", left - 8, y + 4, f"{tick:g}")
+            + text("label", left - 8, y + 4, f"{tick:g}")
         )
     return "".join(parts)
 
 
-def _marks(axis: _Axis, bottom: float) -> str:
+def _marks(axis: Axis, bottom: float) -> str:
     """Whole numbers under a chart."""
     every = max(1, round((axis.most - axis.least) / 12))
     whole = range(math.ceil(axis.least), math.floor(axis.most) + 1, every)
-    return "".join(_text("tick", axis.at(tick), bottom + 18, str(tick)) for tick in whole)
+    return "".join(text("tick", axis.at(tick), bottom + 18, str(tick)) for tick in whole)
 
 
-def _text(kind: str, x: float, y: float, text: str) -> str:
-    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'
+def text(kind: str, x: float, y: float, said: str) -> str:
+    """Words at a place; kind: their class, which says how they are aligned."""
+    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{escape(said)}</text>'
 
 
-def _svg(body: str, height: float, name: str) -> str:
+def svg(body: str, height: float, name: str) -> str:
+    """A figure of WIDTH by `height`; name: what it shows, for who cannot see it."""
     return (
         f'<svg class="figure" viewBox="0 0 {WIDTH} {height:.0f}" role="img" '
         f'aria-label="{escape(name)}">{body}</svg>'
     )
 
 
-def _colour(index: int) -> str:
+def standalone(figure: str) -> str:
+    """A figure as a file of its own, with the style that a page would give it."""
+    head = '<svg xmlns="http://www.w3.org/2000/svg" class="figure"'
+    white = '<rect width="100%" height="100%" fill="#fff"/>'
+    opening, inside = figure.replace('<svg class="figure"', head, 1).split(">", 1)
+    return f"{opening}><style>{STYLE}</style>{white}{inside}\n"
+
+
+def colour_of(index: int) -> str:
+    """The colour of a series by its number."""
     return PALETTE[index % len(PALETTE)]
 
 

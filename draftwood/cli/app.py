@@ -14,6 +14,7 @@ COMMANDS = {
     "run": "Decode a prompt and stream the text.",
     "demo": "Time every builtin pipeline on the bundled model.",
     "bench": "Measure pipelines beside each other.",
+    "calibrate": "Measure a target's forwards on this machine.",
     "trace": "Draw the trees of the first rounds.",
     "check": "Validate a pipeline without loading weights.",
     "lossless": "Show that a pipeline keeps its target's output.",

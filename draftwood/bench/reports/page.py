@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from draftwood.bench.figures import STYLE as FIGURE_STYLE
 from draftwood.bench.figures import Bar, Series, bars, lines, shares, steps
 from draftwood.bench.records import Record
 from draftwood.bench.reports.tables import COLUMNS, place, rows
@@ -32,19 +33,6 @@ th:first-child, td:first-child { text-align: left; }
 td { border-bottom: 1px solid #eef0f3; }
 tr:last-child td { border-bottom: 0; }
 td.no { color: #b3261e; font-weight: 600; }
-.figure { width: 100%; height: auto; display: block; }
-.figure text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif;
-  fill: #3d444d; }
-.figure .label { text-anchor: end; }
-.figure .tick, .figure .axis { text-anchor: middle; fill: #59636e; }
-.figure .value { font-weight: 600; }
-.figure .grid { stroke: #e8ebef; }
-.figure .reference { stroke: #59636e; stroke-dasharray: 4 3; }
-.figure .bar { fill: #2f6fde; }
-.figure .muted { fill: #aab4c0; }
-.figure .whisker { stroke: #1f2328; stroke-width: 1.3; fill: none; }
-.figure .line { fill: none; stroke-width: 2; stroke-linejoin: round; }
-.figure .dot, .figure .part { stroke: #fff; stroke-width: 1; }
 .drawing { max-width: none; display: block; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1.2rem; margin: .6rem 0 0; }
 dt { font: .85rem ui-monospace, Menlo, Consolas, monospace; }
@@ -75,7 +63,7 @@ def page(report: Mapping[str, Any], records: Sequence[Record]) -> str:
         "style-src 'unsafe-inline'; img-src data:\">\n"
         # Browsers ask the server for an icon unless a page has one.
         '<link rel="icon" href="data:,">\n'
-        f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
+        f"<title>{title}</title>\n<style>{STYLE}{FIGURE_STYLE}</style>\n</head>\n<body>\n<main>\n"
         f"<h1>{title}</h1>\n<p><code>{escape(report['command'])}</code></p>\n"
         f'<p class="quiet">{escape(place(report))}</p>\n'
         + "\n".join(filter(None, sections))

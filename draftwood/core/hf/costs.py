@@ -33,7 +33,7 @@ class HFCosts:
 
     def seconds(self, tokens: int, context: int) -> float:
         session = self._at(context)
-        tree = _line(tokens)
+        tree = line(tokens)
         if tokens not in self._warm:  # a shape's first forward also chooses and builds kernels
             self.target.forward([(session, tree)])
             self._warm.add(tokens)
@@ -122,7 +122,7 @@ def _identity(target: "HFTarget") -> dict[str, str]:
     }
 
 
-def _line(tokens: int) -> TokenTree:
+def line(tokens: int) -> TokenTree:
     """A chain of `tokens` nodes."""
     return TokenTree.of(
         [1] * tokens, list(range(-1, tokens - 1)), list(range(tokens)), [0.0] * tokens

@@ -216,6 +216,11 @@ class HFTarget(Target):
 
         return HFCosts(self, clock)
 
+    def traced_flops(self) -> Callable[[int, int], float]:
+        from draftwood.core.hf.flops import TracedFlops
+
+        return TracedFlops(self)
+
     def embedding_weight(self) -> Tensor:
         return self.model.get_input_embeddings().weight
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
+from draftwood.core.errors import UnsupportedTarget
 from draftwood.core.values import Forwarded, TokenTree
 
 if TYPE_CHECKING:
@@ -76,6 +77,11 @@ class Target(ABC):
     @abstractmethod
     def costs(self, clock: Callable[[], float]) -> "CostProbe":
         """How to price forwards of this target on this machine."""
+
+    def traced_flops(self) -> Callable[[int, int], float]:
+        """(tokens, context) -> operations of a forward, counted by tracing it. Raises
+        UnsupportedTarget for a target that cannot be traced; `costs` has a closed form."""
+        raise UnsupportedTarget(f"{type(self).__name__} cannot be traced")
 
     def vocabulary(self) -> Mapping[str, int] | None:
         """Ids by token, for drafters with a tokenizer of their own; None if it is not known."""

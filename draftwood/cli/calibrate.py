@@ -1,0 +1,166 @@
+"""`draftwood calibrate`: measure a target on this machine thoroughly, and keep what was found."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from draftwood.cli.app import Session
+from draftwood.cli.options import json_option, pipeline_argument, print_json, table
+
+if TYPE_CHECKING:
+    from draftwood.core.interfaces import CostProbe, Target
+    from draftwood.plugins.controllers.roofline.calibration import Calibration
+
+JSON = {
+    "identity": "what it holds for: {device, dtype, model, attention, versions, ...}",
+    "stored": "the file that `roofline` and `measured` read",
+    "flops": "traced, or closed form where the model cannot be traced",
+    "peak_flops": "FLOP/s of a large matrix product",
+    "peak_bytes": "bytes/s of a large copy",
+    "compute": "coefficients of 1, s, s^2, c, s c of the compute roof, seconds; also `memory`",
+    "quality": "{median, largest, roof_median}: absolute relative errors on held-out points",
+    "points": "[{tokens, context, seconds, predicted, held_out}]",
+}
+COLUMNS = ("tokens", "context", "measured ms", "predicted ms", "error", "")
+
+
+@click.command("calibrate")
+@pipeline_argument
+@click.option(
+    "--repeats",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    help="How often each point is timed; the fastest counts.",
+)
+@click.option(
+    "--svg", metavar="FILE", type=click.Path(path_type=Path), help="Draw the points and the fit."
+)
+@click.option(
+    "--png",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Draw them as PNG; needs matplotlib.",
+)
+@json_option
+@click.pass_obj
+def command(
+    session: Session,
+    pipeline: str,
+    settings: tuple[str, ...],
+    repeats: int,
+    svg: Path | None,
+    png: Path | None,
+    as_json: bool,
+) -> None:
+    """Measure a target's forwards on this machine.
+
+    Times forwards of the pipeline's target over tree sizes and contexts, counts their operations
+    by tracing the model, fits two roofs, tries them on points that were held out, and stores the
+    result where the roofline and measured controllers look first.
+
+    Without it a first run measures coarsely by itself, in a few seconds.
+
+    \b
+      draftwood calibrate bastion
+      draftwood calibrate mine.yaml --repeats 9 --svg roofs.svg
+    """
+    from attrs import evolve
+
+    from draftwood.core.build import load_pipeline
+    from draftwood.core.compose import check_composition
+    from draftwood.core.config import load_config
+    from draftwood.plugins.controllers.roofline import store
+
+    config = load_config(pipeline, settings, registry=session.registry)
+    check_composition(config, session.registry)
+    # The target alone: a drafter is not needed, and a controller would measure coarsely first.
+    alone = evolve(config, drafter=None, tree=None, controller=None, verifier=None)
+    loaded = load_pipeline(alone, registry=session.registry)
+    costs, counted = _costs(loaded.target)
+    result = _measure(costs, repeats)
+    store.save(costs.identity, result.prices, [*result.fitted, *result.held_out])
+    path = store.path_of(costs.identity)
+    _draw(result, svg, png)
+    if as_json:
+        about = {"identity": dict(costs.identity), "stored": str(path), "flops": counted}
+        print_json({**about, **result.as_dict()})
+        return
+    click.echo(_text(result, counted))
+    click.echo(f"stored: {path}", err=True)
+
+
+def _costs(target: "Target") -> "tuple[CostProbe, str]":
+    """How to price forwards, and how operations are counted."""
+    import time
+
+    from draftwood.core.errors import UnsupportedTarget
+    from draftwood.plugins.controllers.roofline.calibration import CountedCosts
+
+    costs = target.costs(time.perf_counter)
+    try:
+        return CountedCosts(costs, target.traced_flops()), "traced"
+    except UnsupportedTarget as error:
+        click.echo(f"{error}; operations come from a closed form", err=True)
+        return costs, "closed form"
+
+
+def _measure(costs: "CostProbe", repeats: int) -> "Calibration":
+    """Calibrate behind a bar on standard error, if a terminal is there to see it."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from draftwood.plugins.controllers.roofline.calibration import calibrate
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("timing forwards")
+        return calibrate(
+            costs, repeats, lambda done, of: bar.update(task, completed=done, total=of)
+        )
+
+
+def _draw(result: "Calibration", svg: Path | None, png: Path | None) -> None:
+    if svg is None and png is None:
+        return
+    from draftwood.bench.roofs import drawing, picture
+    from draftwood.core.errors import DraftwoodError
+
+    try:
+        if svg is not None:
+            svg.write_text(drawing(result), encoding="utf-8")
+        if png is not None:
+            picture(result, png)
+    except OSError as error:
+        raise DraftwoodError(f"{svg or png}: {error.strerror}") from error
+
+
+def _text(result: "Calibration", counted: str) -> str:
+    rows: list[tuple[Any, ...]] = [
+        (
+            str(probe.tokens),
+            str(probe.context),
+            f"{1000 * probe.seconds:.2f}",
+            f"{1000 * result.predicted(probe):.2f}",
+            f"{result.error(probe):+.1%}",
+            "held out" if probe in result.held_out else "",
+        )
+        for probe in sorted(
+            (*result.fitted, *result.held_out), key=lambda probe: (probe.context, probe.tokens)
+        )
+    ]
+    quality = result.quality()
+    lines = [
+        table(rows, COLUMNS),
+        "",
+        f"peak {result.peaks[0] / 1e9:.1f} GFLOP/s, bandwidth {result.peaks[1] / 1e9:.1f} GB/s, "
+        f"operations {counted}",
+    ]
+    if quality["median"] is not None:
+        lines.append(
+            f"on held-out points: median error {quality['median']:.1%}, largest "
+            f"{quality['largest']:.1%}; the two roofs alone: median {quality['roof_median']:.1%}"
+        )
+    return "\n".join(lines)
