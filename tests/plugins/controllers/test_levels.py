@@ -1,6 +1,7 @@
 """The veto between levels: it saves passes that cannot pay, and none that could."""
 
 import itertools
+from functools import cache
 
 import numpy as np
 import pytest
@@ -32,6 +33,7 @@ def prices(one_pass: float) -> Prices:
 
 
 def law(sharpness: float, seed: int = 0, depth: int = 6, vocab: int = 5) -> Autoregressive:
+    @cache
     def logits(path: tuple[int, ...]) -> torch.Tensor:
         place = sum((token + 1) * (vocab + 1) ** i for i, token in enumerate(path))
         generator = torch.Generator().manual_seed(seed * 1_000_003 + place)
@@ -56,7 +58,7 @@ def speed(tree: TokenTree, acceptance: Acceptance, known: Prices, passes: int) -
 def test_what_is_vetoed_could_not_have_been_faster(acceptance: Acceptance) -> None:
     """Deeper trees, with every number of passes more, against the tree at which it stopped."""
     verdicts = []
-    for seed, sharpness, one in itertools.product(range(3), (1.0, 4.0), (2e-4, 1e-3, 4e-3, 1e-2)):
+    for seed, sharpness, one in itertools.product(range(2), (1.0, 4.0), (2e-4, 2e-3, 1e-2)):
         known, proposal = prices(one), law(sharpness, seed)
         for depth in range(1, 5):
             tree = grown(proposal, depth)

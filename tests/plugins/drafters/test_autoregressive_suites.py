@@ -1,5 +1,6 @@
 """The drafters that pay a pass per level hold what every drafter must."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,14 @@ from draftwood.testing.suites import DrafterSuite
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 
+@cache
+def shared_target() -> Target:
+    return load_target(FIXTURES / "zlab/target", device="cpu", dtype="float32")
+
+
 class OnTheFixture(DrafterSuite):
     def target(self) -> Target:
-        return load_target(FIXTURES / "zlab/target", device="cpu", dtype="float32")
+        return shared_target()
 
 
 class TestEagle3(OnTheFixture):

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -63,9 +64,20 @@ def noisy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@cache
+def shared_target() -> Target:
+    return load_target(TARGET, dtype="float32")
+
+
 @pytest.fixture(scope="module")
 def target() -> Target:
-    return load_target(TARGET, dtype="float32")
+    return shared_target()
+
+
+@cache
+def plain(temperature: float) -> tuple[int, ...]:
+    options = {"max_new_tokens": 24, "temperature": temperature, "seed": 5, "eos_token_id": ()}
+    return Pipeline(shared_target()).generate(TEXT, **options).tokens
 
 
 def bound(target: Target, folder: Path, **options: object) -> DraftModel:
@@ -208,23 +220,21 @@ def test_another_tokenizer_is_refused_before_the_model_loads(tmp_path: Path) -> 
 def pipeline(model: Path, tree: dict[str, object], verifier: str = "match") -> Pipeline:
     return load_pipeline(
         {
-            "target": {"model": str(TARGET)},
             "drafter": {"use": "draft_model", "model": str(model), "max_depth": 4},
             "tree": tree,
             "controller": {"use": "fixed", "nodes": 12},
             "verifier": {"use": verifier},
-            "runtime": {"dtype": "float32"},
-        }
+        },
+        target=shared_target(),
     )
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("tree", ["chain", "best_first", "dynamic"])
 def test_trees_give_plain_decodings_tokens(noisy: Path, tree: str, temperature: float) -> None:
-    options = {"max_new_tokens": 32, "temperature": temperature, "seed": 5, "eos_token_id": ()}
-    plain = load_pipeline({"target": {"model": str(TARGET)}, "runtime": {"dtype": "float32"}})
+    options = {"max_new_tokens": 24, "temperature": temperature, "seed": 5, "eos_token_id": ()}
     result = pipeline(noisy, {"use": tree}).generate(TEXT, **options)
-    assert result.tokens == plain.generate(TEXT, **options).tokens
+    assert result.tokens == plain(temperature)
     assert result.stats.accepted > 0
     assert result.stats.rejected > 0
 

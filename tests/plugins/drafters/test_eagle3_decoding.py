@@ -1,6 +1,7 @@
 """eagle3 as a drafter: laws along paths, the cache over rounds, and the text of whole pipelines."""
 
 import json
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,9 +27,14 @@ SAMPLING = Sampling(1.0)
 TEXT = [5, 17, 40, 41, 60, 3, 22, 71, 8, 30, 12, 44]
 
 
+@cache
+def shared_target() -> Target:
+    return load_target(TARGET, dtype="float32")
+
+
 @pytest.fixture(scope="module")
 def target() -> Target:
-    return load_target(TARGET, dtype="float32")
+    return shared_target()
 
 
 @pytest.fixture(scope="module")
@@ -148,14 +154,18 @@ def test_an_advance_runs_one_pass_over_the_kept_nodes(
 
 def pipeline(tree: dict[str, object], checkpoint: Path = CHECKPOINT, **parts: object) -> Pipeline:
     document = {
-        "target": {"model": str(TARGET)},
         "drafter": {"use": "eagle3", "checkpoint": str(checkpoint), "max_depth": 5},
         "tree": tree,
         "controller": {"use": "fixed", "nodes": 16},
         "verifier": {"use": "match"},
-        "runtime": {"dtype": "float32"},
     }
-    return load_pipeline(document | parts)
+    return load_pipeline(document | parts, target=shared_target())
+
+
+@cache
+def plain(prompt: tuple[int, ...], temperature: float) -> tuple[int, ...]:
+    options = {"max_new_tokens": NEW, "temperature": temperature, "seed": 5, "eos_token_id": ()}
+    return Pipeline(shared_target()).generate(prompt, **options).tokens
 
 
 TREES: dict[str, dict[str, object]] = {
@@ -166,22 +176,18 @@ TREES: dict[str, dict[str, object]] = {
 }
 RECORDS = json.loads((FIXTURES / "zlab/dflash/expected.json").read_text())
 PROMPTS = [RECORDS[0]["prompt"], [3]]
-
-
-@pytest.fixture(scope="module")
-def plain() -> Pipeline:
-    return load_pipeline({"target": {"model": str(TARGET)}, "runtime": {"dtype": "float32"}})
+NEW = 28
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("tree", TREES)
-def test_trees_give_plain_decodings_tokens(tree: str, temperature: float, plain: Pipeline) -> None:
+def test_trees_give_plain_decodings_tokens(tree: str, temperature: float) -> None:
     fast = pipeline(TREES[tree])
-    options = {"max_new_tokens": 40, "temperature": temperature, "seed": 5, "eos_token_id": ()}
+    options = {"max_new_tokens": NEW, "temperature": temperature, "seed": 5, "eos_token_id": ()}
     accepted = rejected = 0
     for prompt in PROMPTS:
         ours = fast.generate(prompt, **options)
-        assert ours.tokens == plain.generate(prompt, **options).tokens
+        assert ours.tokens == plain(tuple(prompt), temperature)
         accepted += ours.stats.accepted
         rejected += ours.stats.rejected
     assert accepted > 0
@@ -210,8 +216,15 @@ def test_other_taps_lower_acceptance() -> None:
 def test_layers_out_of_range_are_refused_before_weights_load(tmp_path: Path) -> None:
     text = (CHECKPOINT / "config.json").read_text().replace("    5\n", "    19\n")
     (tmp_path / "config.json").write_text(text)  # and no weights at all
+    document = {
+        "target": {"model": str(TARGET)},
+        "drafter": {"use": "eagle3", "checkpoint": str(tmp_path)},
+        "tree": {"use": "chain"},
+        "controller": {"use": "fixed"},
+        "verifier": {"use": "match"},
+    }
     with pytest.raises(CompositionError, match="18"):
-        pipeline(TREES["chain"], tmp_path)
+        load_pipeline(document)
 
 
 def test_a_checkpoint_that_names_no_layers_needs_the_option() -> None:

@@ -1,6 +1,7 @@
 """union: the mixed law along paths, what is learnt of sources, exactness, and the text."""
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -137,16 +138,20 @@ def test_a_silent_source_is_not_judged() -> None:
     assert trust.learn([0.5, None, None]) == trust  # nothing to compare it with
 
 
+@cache
+def shared_target() -> Target:
+    return load_target(FIXTURES / "zlab/target", device="cpu", dtype="float32")
+
+
 def pipeline(drafter: dict[str, Any], tree: str = "best_first") -> Pipeline:
     return load_pipeline(
         {
-            "target": {"model": str(FIXTURES / "zlab/target")},
             "drafter": drafter,
             "tree": {"use": tree},
             "controller": {"use": "fixed", "nodes": 16},
             "verifier": {"use": "match"},
-            "runtime": {"dtype": "float32"},
-        }
+        },
+        target=shared_target(),
     )
 
 
@@ -158,10 +163,8 @@ EAGLE = {"checkpoint": str(FIXTURES / "speculators/eagle3"), "max_depth": 3}
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("tree", ["best_first", "dynamic"])
 def test_the_text_is_plain_decodings(temperature: float, tree: str) -> None:
-    plain = load_pipeline(
-        {"target": {"model": str(FIXTURES / "zlab/target")}, "runtime": {"dtype": "float32"}}
-    )
-    options = {"max_new_tokens": 40, "temperature": temperature, "seed": 5, "eos_token_id": ()}
+    plain = Pipeline(shared_target())
+    options = {"max_new_tokens": 24, "temperature": temperature, "seed": 5, "eos_token_id": ()}
     three = {"use": "union", "ngram": NGRAM, "dflash": DFLASH, "eagle3": EAGLE}
     result = pipeline(three, tree).generate(RECORDS[0]["prompt"], **options)
     assert result.tokens == plain.generate(RECORDS[0]["prompt"], **options).tokens
@@ -174,7 +177,7 @@ def test_a_union_commits_no_less_than_its_better_source() -> None:
     repeated = RECORDS[1]["output"][:12] * 3
 
     def tau(drafter: dict[str, Any], prompt: list[int]) -> float:
-        stats = pipeline(drafter).generate(prompt, max_new_tokens=48, eos_token_id=()).stats
+        stats = pipeline(drafter).generate(prompt, max_new_tokens=32, eos_token_id=()).stats
         return stats.committed / stats.rounds
 
     for prompt in (RECORDS[0]["prompt"], repeated):
@@ -200,4 +203,4 @@ class TestSuite(DrafterSuite):
         return {"ngram": NgramOptions(), "dflash": DFlashOptions(FIXTURES / "zlab/dflash")}
 
     def target(self) -> Target:
-        return load_target(FIXTURES / "zlab/target", device="cpu", dtype="float32")
+        return shared_target()
