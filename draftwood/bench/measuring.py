@@ -125,10 +125,11 @@ def measure(
 
 
 def _drawing(done: Decoded, contestant: Contestant, draw: Draw) -> str | None:
-    """The round that accepted most, among those whose trees are not too large to look at."""
+    """The round that accepted most, of equal ones the largest tree, among those whose trees are
+    not too large to look at."""
     drafted = [stats for stats in done.stats if stats.budget > 0]
     if not drafted or contestant.tokenizer is None:
         return None
     small = [stats for stats in drafted if stats.budget <= DRAWN]
     shown = small or [min(drafted, key=lambda stats: stats.budget)]
-    return draw(max(shown, key=lambda stats: stats.accepted), contestant.tokenizer.decode)
+    return draw(max(shown, key=lambda s: (s.accepted, s.budget)), contestant.tokenizer.decode)

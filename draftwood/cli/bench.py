@@ -185,7 +185,7 @@ def _measure(plan: "Plan", journal: "Journal") -> bool:
 def _drawing(stats: "RoundStats", decode: Callable[[Sequence[int]], str]) -> str:
     from draftwood.cli.drawing import svg
 
-    return svg([stats], decode, f"round {stats.round}")
+    return svg([stats], decode, "a draft tree")
 
 
 def _text(report: Mapping[str, Any]) -> str:

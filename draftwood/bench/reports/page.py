@@ -179,11 +179,11 @@ def _times(report: Mapping[str, Any]) -> str:
 
 
 def _drawings(records: Sequence[Record]) -> list[str]:
-    """The last pipeline's tree: plain decoding comes first and has none."""
+    """The largest tree that was drawn: it shows most of what a tree is."""
     drawn = [record for record in records if record.drawing]
     if not drawn:
         return []
-    record = drawn[-1]
+    record = max(drawn, key=lambda record: (record.drawing or "").count("<rect"))
     assert record.drawing
     # As an image, since the drawing brings a style of its own.
     data = base64.b64encode(record.drawing.encode()).decode()
