@@ -123,7 +123,7 @@ def test_repeating_text_is_decoded_faster_and_is_the_same(
     asked = {"temperature": temperature, "seed": 1, "max_new_tokens": 80}
     result = pipeline(continuations=continuations).generate([1, 2, 3], **asked)
     assert result.tokens == Pipeline(OracleTarget(V, periodic)).generate([1, 2, 3], **asked).tokens
-    assert result.stats.accepted > 30
+    assert result.stats.accepted > 20
     assert result.stats.rejected > 0 or temperature == 0.0
 
 
