@@ -17,7 +17,7 @@ from draftwood.bench.figures import Bar, Series, bars, lines, shares, steps
 from draftwood.bench.journal import Journal
 from draftwood.bench.machine import machine
 from draftwood.bench.measuring import Plan, measure
-from draftwood.bench.reports.tables import COLUMNS, rows, same
+from draftwood.bench.reports.tables import COLUMNS, FORECAST, forecasts, rows, same
 from draftwood.bench.summary import FORMULAS, summarise
 from draftwood.cli.bench import JSON
 from draftwood.cli.drawing import svg
@@ -164,6 +164,29 @@ def test_lines_have_spec_benchs_shape(measured, report):
 
 def test_rows_match_their_columns(report):
     assert all(len(row) == len(COLUMNS) for row in rows(report))
+
+
+def test_what_controllers_expected_is_shown_where_one_predicts(measured):
+    """Negative control: fixed budgets predict nothing, and there is no empty table."""
+    plan, records = measured
+    page = reports.page(report_of(plan, records), list(records.values()))
+    assert "What controllers expected" not in page
+    for record in records.values():
+        if record.contestant == "two":
+            rounds = record.rounds
+            rounds.expected_seconds[:] = [1.1 * seconds for seconds in rounds.seconds]
+            rounds.expected_tokens[:] = [1.5] * len(rounds)
+            rounds.best[:] = rounds.budget
+    report = report_of(plan, records)
+    forecast = report["results"]["two"]["overall"]["forecast"]
+    assert forecast["seconds_error"] == pytest.approx(0.1)
+    assert forecast["expected_tokens"] == 1.5
+    assert forecast["chosen_budget"] == forecast["best_budget"]
+    ((name, *cells),) = forecasts(report)
+    assert (name, cells[1], len(cells) + 1) == ("two", "10.0%", len(FORECAST))
+    for text in (reports.markdown(report), reports.page(report, list(records.values()))):
+        assert "What controllers expected" in text
+        assert "10.0%" in text
 
 
 FIGURES = [

@@ -8,7 +8,7 @@ from typing import Any
 from draftwood.bench.figures import STYLE as FIGURE_STYLE
 from draftwood.bench.figures import Bar, Series, bars, lines, shares, steps
 from draftwood.bench.records import Record
-from draftwood.bench.reports.tables import COLUMNS, place, rows
+from draftwood.bench.reports.tables import COLUMNS, FORECAST, forecasts, place, rows
 from draftwood.bench.summary import OVERALL
 from draftwood.core.stats import STAGES
 
@@ -50,6 +50,7 @@ def page(report: Mapping[str, Any], records: Sequence[Record]) -> str:
         _depths(report),
         _budgets(report, records),
         _times(report),
+        _forecasts(report),
         *(_table(report, g, g) for g in report["groups"] if len(report["groups"]) > 1),
         *_drawings(records),
         _details(report),
@@ -87,15 +88,29 @@ def _partial(report: Mapping[str, Any]) -> str:
 
 
 def _table(report: Mapping[str, Any], group: str, title: str) -> str:
-    head = "".join(f"<th>{escape(column)}</th>" for column in COLUMNS)
-    body = []
-    for row in rows(report, group):
+    return _section(title, "", _html_table(COLUMNS, rows(report, group)))
+
+
+def _forecasts(report: Mapping[str, Any]) -> str:
+    found = forecasts(report)
+    note = (
+        "Of controllers that predict: the median error of a round's time, tokens a round, and the "
+        "budget beside the best one up to it, known what was accepted."
+    )
+    table = _html_table(FORECAST, found)
+    return _section("What controllers expected", note, table) if found else ""
+
+
+def _html_table(columns: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    """Texts that are not plain decoding's ("3 of 4") stand out."""
+    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
+    lines = []
+    for row in body:
         *cells, last = (escape(cell) for cell in row)
         mark = ' class="no"' if " of " in last else ""
         tds = "".join(f"<td>{cell}</td>" for cell in cells)
-        body.append(f"<tr>{tds}<td{mark}>{last}</td></tr>")
-    table = f'<div class="wide"><table><tr>{head}</tr>{"".join(body)}</table></div>'
-    return _section(title, "", table)
+        lines.append(f"<tr>{tds}<td{mark}>{last}</td></tr>")
+    return f'<div class="wide"><table><tr>{head}</tr>{"".join(lines)}</table></div>'
 
 
 def _overall(report: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

@@ -21,9 +21,38 @@ COLUMNS = (
 )
 
 
+FORECAST = (
+    "pipeline",
+    "rounds",
+    "error of seconds",
+    "tokens expected",
+    "tokens committed",
+    "budget chosen",
+    "best in hindsight",
+)
+
+
 def rows(report: Mapping[str, Any], group: str = OVERALL) -> list[tuple[str, ...]]:
     """A row per contestant under COLUMNS; - where there is nothing to say."""
     return [_row(name, results[group]) for name, results in report["results"].items()]
+
+
+def forecasts(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """A row under FORECAST per pipeline whose controller predicts; none is an empty list."""
+    found = {name: results[OVERALL]["forecast"] for name, results in report["results"].items()}
+    return [
+        (
+            name,
+            str(forecast["rounds"]),
+            f"{forecast['seconds_error']:.1%}",
+            f"{forecast['expected_tokens']:.2f}",
+            f"{forecast['committed_tokens']:.2f}",
+            f"{forecast['chosen_budget']:.1f}",
+            f"{forecast['best_budget']:.1f}",
+        )
+        for name, forecast in found.items()
+        if forecast
+    ]
 
 
 def _row(name: str, numbers: Mapping[str, Any]) -> tuple[str, ...]:
@@ -70,7 +99,9 @@ def markdown(report: Mapping[str, Any]) -> str:
     if report["partial"]:
         done, planned = report["done"], report["planned"]
         parts.append(f"**Partial**: {done} of {planned} requests had finished.\n")
-    parts += [f"## {g}\n\n{_markdown_table(rows(report, g))}\n" for g in _groups(report)]
+    parts += [f"## {g}\n\n{_markdown_table(COLUMNS, rows(report, g))}\n" for g in _groups(report)]
+    if predicted := forecasts(report):
+        parts.append(f"## What controllers expected\n\n{_markdown_table(FORECAST, predicted)}\n")
     parts.append(f"Measured on {place(report)}.\n")
     explained = [f"- `{name}`: {text}" for name, text in report["formulas"].items()]
     parts.append("## How it is counted\n\n" + "\n".join(explained) + "\n")
@@ -94,9 +125,9 @@ def _groups(report: Mapping[str, Any]) -> list[str]:
     return list(first)
 
 
-def _markdown_table(body: list[tuple[str, ...]]) -> str:
-    rule = ("---", *["---:"] * (len(COLUMNS) - 2), "---")
-    return "\n".join(f"| {' | '.join(line)} |" for line in (COLUMNS, rule, *body))
+def _markdown_table(columns: tuple[str, ...], body: list[tuple[str, ...]]) -> str:
+    rule = ("---", *["---:"] * (len(columns) - 1))
+    return "\n".join(f"| {' | '.join(line)} |" for line in (columns, rule, *body))
 
 
 def csv_table(report: Mapping[str, Any]) -> str:
