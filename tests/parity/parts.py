@@ -12,7 +12,8 @@ from draftwood.core.generation import Generation, Pipeline
 from draftwood.core.interfaces import CostProbe, Target
 from draftwood.core.manager import installed
 from draftwood.core.plugin import Kind
-from draftwood.plugins.controllers.options import RooflineOptions
+from draftwood.plugins.controllers.measured import Measured
+from draftwood.plugins.controllers.options import MeasuredOptions, RooflineOptions
 from draftwood.plugins.controllers.roofline import Roofline
 from draftwood.testing import ScriptedClock, ScriptedCosts
 
@@ -27,16 +28,17 @@ TREES: dict[str, tuple[str, dict[str, Any]]] = {
     "static": ("static", {}),
     "heap": ("best_first", {"max_nodes": 24, "form": "heap"}),
     "levelled": ("best_first", {"max_nodes": 24, "form": "levelled"}),
+    "dynamic": ("dynamic", {"top_k": 4, "depth": 6, "total_tokens": 24}),
     "sampled-chain": ("sampled", {}),
     "sampled-tree": ("sampled", {"widths": (3, 2, 1, 1)}),
     "sampled-iid": ("sampled", {"widths": (3, 2, 1, 1), "replacement": True}),
 }
-CONTROLLERS = ("fixed", "roofline-nominal", "roofline-wall")
+CONTROLLERS = ("fixed", "measured", "roofline-nominal", "roofline-wall")
 VERIFIERS = ("match", "ratio", "multi_round", "traversal")
 CLOCK = (1e-3, 2e-3, 5e-4, 8e-3)
 
 
-class Measured(Roofline):
+class ScriptedRoofline(Roofline):
     """`roofline` with a script for a clock and for the target's prices: budgets go up and down
     from round to round, the same way on every machine."""
 
@@ -48,11 +50,23 @@ class Measured(Roofline):
         return super().init(ScriptedCosts())
 
 
+class ScriptedMeasured(Measured):
+    """`measured` on the same script."""
+
+    def __init__(self) -> None:
+        super().__init__(MeasuredOptions(max_nodes=24, refresh=True), ScriptedClock((0.1,)))
+
+    def init(self, costs: CostProbe) -> Any:
+        return super().init(ScriptedCosts())
+
+
 def controller(name: str) -> Any:
     if name == "fixed":
         return build_component(Kind.CONTROLLER, "fixed", nodes=16)
     if name == "roofline-wall":
-        return Measured()
+        return ScriptedRoofline()
+    if name == "measured":
+        return ScriptedMeasured()
     return build_component(Kind.CONTROLLER, "roofline", clock="nominal", max_nodes=24)
 
 

@@ -22,11 +22,10 @@ def keeps_the_first_rows(self: TreeCache, path: Sequence[int]) -> None:
 
 
 def window_counted_in_columns(
-    visible: torch.Tensor, depths: torch.Tensor, length: int, window: int, dtype: torch.dtype
+    visible: torch.Tensor, depths: torch.Tensor, *rest: Any
 ) -> torch.Tensor:
     """Wrong: a node's place in the tree is taken for its position."""
-    columns = torch.arange(depths.shape[0])
-    return right_sliding_mask(visible, columns, length, window, dtype)
+    return right_sliding_mask(visible, torch.arange(depths.shape[0]), *rest)
 
 
 def sees_its_siblings(self: TokenTree) -> torch.Tensor:

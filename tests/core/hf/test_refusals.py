@@ -92,8 +92,8 @@ def test_training_mode(fresh_model):
 class WithoutMask(Masks):
     """A model that ignores the mask it is given sees what this builds."""
 
-    def build(self, visible, depths, length):
-        mask = super().build(visible, depths, length)
+    def build(self, visible, depths, length, behind=None):
+        mask = super().build(visible, depths, length, behind)
         return None if mask is None else torch.zeros_like(mask)
 
 
