@@ -53,12 +53,13 @@ class TargetConfig:
 class RuntimeConfig:
     """Where and how the models run.
 
-    device: auto takes an accelerator if there is one; or cpu, cuda, cuda:N. dtype: auto is the
-    checkpoint's own. attention: transformers' implementation, auto is sdpa. threads: of torch,
-    for the whole process; auto leaves torch's own choice.
+    device: auto takes a GPU if there is one; or cpu, cuda, cuda:N (scores and draws are in float64,
+    which other accelerators may lack). dtype: auto is the checkpoint's own, on a CPU float32.
+    attention: transformers' implementation, auto is sdpa. threads: of torch, for the whole
+    process; auto leaves torch's own choice.
     """
 
-    device: str = field(default="auto", validator=matches_re(r"auto|cpu|(cuda|mps|xpu)(:\d+)?"))
+    device: str = field(default="auto", validator=matches_re(r"auto|cpu|cuda(:\d+)?"))
     dtype: Literal["auto", "float32", "bfloat16", "float16", "float64"] = "auto"
     attention: Literal["auto", "sdpa", "eager"] = "auto"
     threads: Literal["auto"] | int = field(default="auto", validator=_positive)
