@@ -73,7 +73,7 @@ def _load_target(
     config: PipelineConfig, wanted: TargetConfig, tokenizer: Any | None
 ) -> tuple[Target, Any | None]:
     """The document's model, and its tokenizer unless the caller brings one."""
-    from draftwood.core.hf import load_target, load_tokenizer, pick_device
+    from draftwood.core.hf import load_target, load_tokenizer
 
     runtime = config.runtime
     place = resolve(wanted.model, "target")
@@ -81,16 +81,12 @@ def _load_target(
         tokenizer = load_tokenizer(
             place, revision=wanted.revision, trust_remote_code=wanted.trust_remote_code
         )
-    device = pick_device(runtime.device)
-    dtype = runtime.dtype
-    if dtype == "auto" and device.type == "cpu":
-        dtype = "float32"  # a CPU gains nothing from half precisions in forwards this small
     target = load_target(
         place,
         revision=wanted.revision,
-        device=str(device),
-        dtype=dtype,
-        attention="sdpa" if runtime.attention == "auto" else runtime.attention,
+        device=runtime.device,
+        dtype=runtime.dtype,
+        attention=runtime.attention,
         threads=runtime.threads,
         trust_remote_code=wanted.trust_remote_code,
         allow_pickle=wanted.allow_pickle,

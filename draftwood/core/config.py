@@ -54,9 +54,9 @@ class RuntimeConfig:
     """Where and how the models run.
 
     device: auto takes a GPU if there is one; or cpu, cuda, cuda:N (scores and draws are in float64,
-    which other accelerators may lack). dtype: auto is the checkpoint's own, on a CPU float32.
-    attention: transformers' implementation, auto is sdpa. threads: of torch, for the whole
-    process; auto leaves torch's own choice.
+    which other accelerators may lack). dtype: auto is the checkpoint's own. attention:
+    transformers' implementation; auto is sdpa where the model has it, else eager. threads: of
+    torch, for the whole process; auto leaves torch's own choice.
     """
 
     device: str = field(default="auto", validator=matches_re(r"auto|cpu|cuda(:\d+)?"))

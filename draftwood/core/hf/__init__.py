@@ -1,6 +1,6 @@
 """Hugging Face models as targets. The only place, beside training, that imports transformers."""
 
-from draftwood.core.hf.loading import load_target, load_tokenizer, pick_device, wrap_model
+from draftwood.core.hf.loading import load_target, load_tokenizer, wrap_model
 from draftwood.core.hf.processors import adapt_stopping, build_processors
 from draftwood.core.hf.target import HFSession, HFTarget
 
@@ -11,6 +11,5 @@ __all__ = [
     "build_processors",
     "load_target",
     "load_tokenizer",
-    "pick_device",
     "wrap_model",
 ]

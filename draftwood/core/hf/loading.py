@@ -20,7 +20,7 @@ def load_target(
     revision: str | None = None,
     device: str = "auto",
     dtype: str = "auto",
-    attention: Literal["sdpa", "eager"] = "sdpa",
+    attention: Literal["auto", "sdpa", "eager"] = "auto",
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
     threads: int | Literal["auto"] = "auto",
@@ -30,8 +30,8 @@ def load_target(
     """Load a causal LM as a target.
 
     model: a folder or a hub name. device: "auto" takes a GPU if there is one. dtype: a torch
-    dtype's name, or "auto" for the checkpoint's own. threads: CPU threads of the whole process;
-    "auto" leaves them. tokenizer: the one whose vocabulary bounds what may be emitted.
+    dtype's name, or "auto" for the checkpoint's own. attention: "auto" is sdpa where the model has
+    it, else eager. threads: CPU threads of the whole process; "auto" leaves them. tokenizer: the one whose vocabulary bounds what may be emitted.
 
     Raises CheckpointError if nothing can be loaded, naming why (safetensors are required unless
     allow_pickle, code in the checkpoint runs only with trust_remote_code), and UnsupportedTarget
@@ -42,9 +42,10 @@ def load_target(
     options: dict[str, Any] = {
         "revision": revision or "main",
         "dtype": _dtype(dtype),
-        "attn_implementation": attention,
         "trust_remote_code": trust_remote_code,
     }
+    if attention != "auto":
+        options["attn_implementation"] = attention
     if not allow_pickle:
         options["use_safetensors"] = True
     try:
