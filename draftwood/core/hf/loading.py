@@ -31,7 +31,8 @@ def load_target(
 
     model: a folder or a hub name. device: "auto" takes a GPU if there is one. dtype: a torch
     dtype's name, or "auto" for the checkpoint's own. attention: "auto" is sdpa where the model has
-    it, else eager. threads: CPU threads of the whole process; "auto" leaves them. tokenizer: the one whose vocabulary bounds what may be emitted.
+    it, else eager. threads: CPU threads of the whole process; "auto" leaves them. tokenizer: the
+    one whose vocabulary bounds what may be emitted.
 
     Raises CheckpointError if nothing can be loaded, naming why (safetensors are required unless
     allow_pickle, code in the checkpoint runs only with trust_remote_code), and UnsupportedTarget
