@@ -1,9 +1,10 @@
 """Options of generation, torch-free: what a request asks for. Names are GenerationConfig's."""
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from attrs import asdict, evolve, field, fields_dict, frozen
+from attrs import Attribute, asdict, evolve, field, fields_dict, frozen
 from attrs.validators import and_, ge, gt, le, optional
 
 from draftwood.core.errors import RequestError
@@ -11,6 +12,30 @@ from draftwood.core.errors import RequestError
 GREEDY_BELOW = 1e-5
 """Temperatures below this are greedy, everywhere: one threshold for drafter and target, so that
 no module divides by a tiny number that another treats as zero."""
+
+
+def _whole(_: object, attribute: "Attribute[Any]", value: Any) -> None:
+    """A Python call is not read as strictly as YAML: 2.5 tokens would fail only while decoding."""
+    try:
+        operator.index(value)
+    except TypeError:
+        raise TypeError(f"'{attribute.name}' must be a whole number: {value!r}") from None
+
+
+def _ids(_: object, attribute: "Attribute[Any]", value: Any) -> None:
+    try:
+        for item in value:
+            operator.index(item)
+    except TypeError:
+        message = f"'{attribute.name}' must be a list of token ids: {value!r}"
+        raise TypeError(message) from None
+
+
+def _texts(_: object, attribute: "Attribute[Any]", value: Any) -> None:
+    """A bare string is iterable: each of its characters would stop the text. "" ends any text."""
+    lists = isinstance(value, Iterable) and not isinstance(value, (str, bytes))
+    if not lists or not all(isinstance(item, str) and item for item in value):
+        raise ValueError(f"'{attribute.name}' must be a list of texts, none empty: {value!r}")
 
 
 @frozen
@@ -23,7 +48,7 @@ class Sampling:
     """
 
     temperature: float = field(default=0.0, validator=ge(0.0))
-    top_k: int | None = field(default=None, validator=optional(ge(1)))
+    top_k: int | None = field(default=None, validator=optional(and_(_whole, ge(1))))
     top_p: float | None = field(default=None, validator=optional(and_(gt(0.0), le(1.0))))
     min_p: float | None = field(default=None, validator=optional(and_(ge(0.0), le(1.0))))
 
@@ -45,14 +70,14 @@ class GenerationOptions(Sampling):
     committed token under the model itself (no processor, temperature 1), as servers do.
     """
 
-    max_new_tokens: int = field(default=128, validator=ge(0))
-    min_new_tokens: int = field(default=0, validator=ge(0))
+    max_new_tokens: int = field(default=128, validator=and_(_whole, ge(0)))
+    min_new_tokens: int = field(default=0, validator=and_(_whole, ge(0)))
     repetition_penalty: float = field(default=1.0, validator=gt(0.0))
-    no_repeat_ngram_size: int = field(default=0, validator=ge(0))
+    no_repeat_ngram_size: int = field(default=0, validator=and_(_whole, ge(0)))
     sequence_bias: tuple[tuple[tuple[int, ...], float], ...] = ()
-    eos_token_id: tuple[int, ...] | None = None
-    stop_strings: tuple[str, ...] = ()
-    seed: int | None = field(default=None, validator=optional(ge(0)))
+    eos_token_id: tuple[int, ...] | None = field(default=None, validator=optional(_ids))
+    stop_strings: tuple[str, ...] = field(default=(), validator=_texts)
+    seed: int | None = field(default=None, validator=optional(and_(_whole, ge(0))))
     logprobs: bool = False
 
     @property

@@ -379,7 +379,13 @@ def test_unknown_and_bad_options_are_refused_by_name() -> None:
     shared = pipeline(4)
     with pytest.raises(RequestError, match="unknown generation option 'temprature'"):
         shared.generate(PROMPT, temprature=1.0)
-    for name, value in [("temperature", -1.0), ("top_p", 0.0), ("seed", -1), ("top_k", 0)]:
+    bad = [
+        *[("temperature", -1.0), ("top_p", 0.0), ("seed", -1), ("seed", 1.5), ("top_k", 0)],
+        *[("top_k", 2.5), ("max_new_tokens", 2.5), ("max_new_tokens", "5")],
+        *[("eos_token_id", 5), ("eos_token_id", ["a"])],
+        *[("stop_strings", "end"), ("stop_strings", [""]), ("stop_strings", [5])],
+    ]
+    for name, value in bad:
         with pytest.raises(RequestError, match=name):
             shared.generate(PROMPT, **{name: value})
     assert shared.generate(PROMPT, max_new_tokens=6).text == "wörld"
