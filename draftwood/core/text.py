@@ -1,12 +1,14 @@
 """Text in and out of a pipeline: prompts to ids, ids to a stream of whole characters."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from draftwood.core.errors import RequestError
 
 Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
 """Text, token ids, or chat messages ({"role": ..., "content": ...})."""
+
+KINDS = "a prompt is text, a list of token ids, or a list of chat messages"
 
 
 def encode(prompt: Prompt, tokenizer: Any | None) -> tuple[int, ...]:
@@ -17,17 +19,27 @@ def encode(prompt: Prompt, tokenizer: Any | None) -> tuple[int, ...]:
     if isinstance(prompt, str):
         if tokenizer is None:
             raise RequestError("a text prompt needs a tokenizer; pass token ids, or tokenizer=")
-        return tuple(tokenizer(prompt)["input_ids"])
+        return _ids(prompt, tokenizer)
+    if not isinstance(prompt, Iterable):
+        raise RequestError(f"{KINDS}; got {type(prompt).__name__}")
     items = list(prompt)
     if items and all(isinstance(item, Mapping) for item in items):
         return _from_messages(items, tokenizer)
     try:
         return tuple(int(item) for item in items)  # type: ignore[call-overload]
     except (TypeError, ValueError):
+        raise RequestError(f"{KINDS}; got a list of {type(items[0]).__name__}") from None
+
+
+def _ids(text: str, tokenizer: Any, **options: Any) -> tuple[int, ...]:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:  # half a pair of surrogates: an argument's stray bytes
+        found = repr(text[error.start])
         raise RequestError(
-            "a prompt is text, a list of token ids, or a list of chat messages; got a list of "
-            f"{type(items[0]).__name__}"
+            f"the prompt is not text: {found} at {error.start} is no character"
         ) from None
+    return tuple(tokenizer(text, **options)["input_ids"])
 
 
 def _from_messages(messages: list[Any], tokenizer: Any | None) -> tuple[int, ...]:
@@ -37,7 +49,7 @@ def _from_messages(messages: list[Any], tokenizer: Any | None) -> tuple[int, ...
             "Pass the prompt as text instead"
         )
     text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-    return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+    return _ids(text, tokenizer, add_special_tokens=False)
 
 
 class TextStream:

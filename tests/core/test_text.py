@@ -128,6 +128,12 @@ def test_prompts_that_cannot_be_read_are_refused(prompt: Any, message: str) -> N
         encode(prompt, None)
 
 
+def test_what_is_no_prompt_or_no_text_is_refused_before_the_tokenizer_sees_it() -> None:
+    for value, message in [(5, "got int"), (None, "got NoneType"), ("a\udcff", "at 1 is no char")]:
+        with pytest.raises(RequestError, match=message):
+            encode(value, Chat())  # type: ignore[arg-type]
+
+
 def test_messages_without_a_template_are_refused() -> None:
     tokenizer = Chat()
     tokenizer.chat_template = ""
