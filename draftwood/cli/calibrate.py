@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 JSON = {
     "identity": "what it holds for: {device, dtype, model, attention, versions, ...}",
-    "stored": "the file that `roofline` and `measured` read",
+    "stored": "the file that `roofline` and `measured` read; null if it could not be written",
     "flops": "traced, or closed form where the model cannot be traced",
     "peak_flops": "FLOP/s of a large matrix product",
     "peak_bytes": "bytes/s of a large copy",
@@ -81,15 +81,16 @@ def command(
     loaded = load_pipeline(alone, registry=session.registry)
     costs, counted = _costs(loaded.target)
     result = _measure(costs, repeats)
-    store.save(costs.identity, result.prices, [*result.fitted, *result.held_out])
-    path = store.path_of(costs.identity)
+    probes = [*result.fitted, *result.held_out]
+    kept = store.save(costs.identity, result.prices, probes)
+    path = str(store.path_of(costs.identity)) if kept else None
     _draw(result, svg, png)
     if as_json:
-        about = {"identity": dict(costs.identity), "stored": str(path), "flops": counted}
+        about = {"identity": dict(costs.identity), "stored": path, "flops": counted}
         print_json({**about, **result.as_dict()})
         return
     click.echo(_text(result, counted))
-    click.echo(f"stored: {path}", err=True)
+    click.echo(f"stored: {path or 'nowhere'}", err=True)
 
 
 def _costs(target: "Target") -> "tuple[CostProbe, str]":

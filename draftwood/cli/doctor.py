@@ -111,6 +111,8 @@ def _cache() -> str:
 
     folder = cache_folder()
     nearest = next(path for path in (folder, *folder.parents) if path.exists())
+    if not nearest.is_dir():
+        raise NotADirectoryError(f"{nearest} is no folder; set DRAFTWOOD_CACHE")
     if not os.access(nearest, os.W_OK):
         raise PermissionError(f"{nearest} cannot be written to; set DRAFTWOOD_CACHE")
     return str(folder)

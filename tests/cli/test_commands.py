@@ -123,6 +123,16 @@ def test_doctor_finds_this_machine_fit(draftwood):
     assert "torch" in draftwood("doctor").out
 
 
+def test_doctor_finds_a_cache_that_is_no_folder(draftwood, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("DRAFTWOOD_CACHE", str(tmp_path / "file"))
+    checks = {
+        check["name"]: check for check in json.loads(draftwood("doctor", "--json").out)["checks"]
+    }
+    assert checks["cache"]["status"] == "warning"
+    assert "is no folder" in checks["cache"]["detail"]
+
+
 def test_doctor_exits_with_1_if_something_needed_is_missing(draftwood, monkeypatch):
     def missing() -> str:
         raise ImportError("No module named 'torch'")

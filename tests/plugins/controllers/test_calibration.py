@@ -107,6 +107,14 @@ def test_controllers_read_what_was_stored():
             assert predicted == pytest.approx(probe.seconds, rel=0.15)
 
 
+def test_what_could_not_be_stored_is_not_said_to_be(tmp_path, monkeypatch):
+    result = calibrate(Costs(), repeats=1)
+    assert store.save(Costs().identity, result.prices, result.fitted)
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("DRAFTWOOD_CACHE", str(tmp_path / "file"))
+    assert not store.save(Costs().identity, result.prices, result.fitted)
+
+
 def test_operations_can_be_counted_in_another_way():
     counted = CountedCosts(Costs(), lambda tokens, context: 7.0 * tokens)
     assert counted.flops(3, 10) == 21.0

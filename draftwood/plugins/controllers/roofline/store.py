@@ -61,10 +61,11 @@ def load_probes(identity: Mapping[str, str]) -> list[Probe]:
     return [Probe(int(tokens), int(context), float(s)) for tokens, context, s in data["probes"]]
 
 
-def save(identity: Mapping[str, str], prices: Prices, probes: Sequence[Probe]) -> None:
+def save(identity: Mapping[str, str], prices: Prices, probes: Sequence[Probe]) -> bool:
     """Write prices, and the measurements that they come from, whole or not at all.
 
-    A folder that cannot be written is no error: the next pipeline measures again.
+    A folder that cannot be written is no error: the next pipeline measures again. Returns whether
+    they were written.
     """
     path = path_of(identity)
     assert isinstance(prices.roof, Roof)
@@ -86,6 +87,8 @@ def save(identity: Mapping[str, str], prices: Prices, probes: Sequence[Probe]) -
             written.replace(path)
     except OSError as error:
         log.warning("prices of this machine could not be kept (%s)", error)
+        return False
+    return True
 
 
 def _numbers(values: Any, count: int) -> tuple[float, ...]:
