@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
-from draftwood.core.errors import CheckpointError, PairingError
+from draftwood.core.errors import CheckpointError, ConfigError, PairingError, Problem
 from draftwood.core.hf.target import HFTarget
 from draftwood.core.hf.versions import VERSION
 
@@ -38,6 +38,7 @@ def load_target(
     allow_pickle, code in the checkpoint runs only with trust_remote_code), and UnsupportedTarget
     for an architecture that cannot be a target.
     """
+    place = pick_device(device)
     if threads != "auto":
         torch.set_num_threads(threads)
     options: dict[str, Any] = {
@@ -58,7 +59,7 @@ def load_target(
             "  weights must be safetensors (allow_pickle: true accepts others); code inside a "
             "checkpoint runs only with trust_remote_code: true"
         ) from error
-    loaded = loaded.to(pick_device(device)).eval()
+    loaded = loaded.to(place).eval()
     return wrap_model(loaded, tokenizer, name=str(model), prefill_chunk=prefill_chunk)
 
 
@@ -126,9 +127,16 @@ def _without_bars() -> Iterator[None]:
 
 
 def pick_device(name: str) -> torch.device:
-    """ "auto": the accelerator if there is one, else the CPU."""
+    """ "auto": the accelerator if there is one, else the CPU. ConfigError for a GPU that is not."""
     if name != "auto":
-        return torch.device(name)
+        place = torch.device(name)
+        count = torch.cuda.device_count()
+        if place.type == "cuda" and (place.index or 0) >= count:
+            message = f"{name!r} is not here: torch sees {count} GPUs"
+            choices = ", ".join(["auto", "cpu", *(f"cuda:{i}" for i in range(count))])
+            hint = f"choices: {choices}"
+            raise ConfigError([Problem("", "runtime.device", message, (hint,))])
+        return place
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 

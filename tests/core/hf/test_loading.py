@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from draftwood.core.errors import CheckpointError, PairingError
+from draftwood.core.errors import CheckpointError, ConfigError, PairingError
 from draftwood.core.hf import load_target, load_tokenizer, wrap_model
 
 
@@ -32,6 +32,12 @@ def test_a_folder(folder, attention, tiny_target):
     assert target.config._attn_implementation == attention
     expected = tiny_target("qwen3", attention, torch.float32).open().prefill([1, 2]).logits
     assert (target.open().prefill([1, 2]).logits - expected).abs().max() < 1e-4
+
+
+def test_a_gpu_that_is_not_here_is_refused_before_anything_loads(tmp_path):
+    for name in ("cuda:99", f"cuda:{torch.cuda.device_count()}"):
+        with pytest.raises(ConfigError, match=r"runtime\.device: 'cuda:\d+' is not here"):
+            load_target(tmp_path / "missing", device=name)
 
 
 def test_the_checkpoints_own_dtype_is_the_default(folder):
