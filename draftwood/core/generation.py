@@ -171,7 +171,9 @@ class Pipeline:
     ) -> Callable[..., Any]:
         """A callable for `model.generate(..., custom_generate=pipeline.custom_generate())`.
 
-        See `draftwood.core.hf.custom_generate` for what it honours and refuses.
+        streamer: given here, because `generate` does not pass its own on: one that is given there
+        sees the prompt and nothing more. The same holds for stop strings: they are options of this
+        pipeline. See `draftwood.core.hf.custom_generate` for what it honours and refuses.
         """
         from draftwood.core.hf.custom_generate import custom_generate
 
@@ -180,12 +182,16 @@ class Pipeline:
     def speculation(self, run: Run) -> dict[str, Any]:
         """{ran, reason} of a run: whether drafts were made, and why not, or why not always."""
         controller = self.engine.controller
-        ran = run.stats.drafted > 0
+        ran = any(run.stats.budgets)  # asking a drafter that has nothing to say is not enough
         if controller is None:
             return {"ran": False, "reason": "this pipeline has no drafter: plain decoding"}
         reason = controller.explain(ControllerState(self.engine.machine, run.controller_state))
         if reason is None and not ran:
-            reason = "no round had room for a draft token beside its bonus token"
+            reason = (
+                "the drafter never had a token to propose"
+                if run.stats.drafted
+                else "no round had room for a draft token beside its bonus token"
+            )
         return {"ran": ran, "reason": reason}
 
     def _start(

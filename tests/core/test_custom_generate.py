@@ -17,7 +17,7 @@ from transformers.generation.streamers import BaseStreamer
 
 from draftwood.core.errors import RequestError
 from draftwood.core.generation import Pipeline
-from draftwood.core.options import Sampling
+from draftwood.core.options import GenerationOptions, Sampling
 from draftwood.core.proposals import Points, Proposal
 from draftwood.core.values import RoundStats
 from draftwood.plugins.controllers.fixed import Fixed
@@ -241,3 +241,26 @@ def test_the_models_own_generate_is_left_as_it_was() -> None:
     pipeline = drafting(before[0].tolist())
     generate(custom_generate=pipeline.custom_generate())
     assert torch.equal(generate(), before)
+
+
+class Letters:
+    """A letter for each token."""
+
+    def decode(self, ids: Any, skip_special_tokens: bool = False) -> str:
+        return "".join(chr(ord("A") + token) for token in ids)
+
+
+def test_the_pipelines_stop_strings_apply() -> None:
+    """`generate` keeps its tokenizer to itself, so its own stop strings cannot reach a callable."""
+    expected = generate()[0, len(PROMPT) :].tolist()
+    text = Letters().decode(expected)
+    stop = text[20:22]
+    stopping = Pipeline(
+        model(),
+        tokenizer=None,
+        generation=GenerationOptions(stop_strings=(stop,)),
+    )
+    stopping.tokenizer = Letters()
+    found = generate(custom_generate=stopping.custom_generate())[0, len(PROMPT) :].tolist()
+    assert found == expected[: text.index(stop) + 2]
+    assert len(found) < len(expected)

@@ -458,3 +458,14 @@ def test_a_request_may_be_stepped_by_its_caller() -> None:
     while run.finish_reason is None:
         shared.engine.step([run])
     assert tuple(run.new_ids) == tuple(BYTES[:20])
+
+
+def test_a_drafter_that_proposes_nothing_has_not_speculated() -> None:
+    silent = pipeline(4)
+    silent.engine.drafter = OracleDrafter(lambda prefix, sampling: Points((), sampling, V))
+    result = silent.generate(PROMPT, max_new_tokens=10)
+    assert result.stats.drafted > 0
+    assert result.speculation == {
+        "ran": False,
+        "reason": "the drafter never had a token to propose",
+    }

@@ -59,6 +59,7 @@ def custom_generate(
             # The prepared processors already hold temperature and filters, so the law is theirs.
             temperature=1.0 if sampled else 0.0,
             eos_token_id=(),  # the criteria know
+            stop_strings=pipeline.generation.stop_strings,
             seed=_seed(seed) if sampled else 0,
         ).as_dict()
         if streamer is not None:
