@@ -26,7 +26,7 @@ def test_the_plugin_is_the_example_to_the_letter() -> None:
 
 
 def test_the_pipeline_is_valid() -> None:
-    (block,) = blocks("yaml")
+    block, *_ = blocks("yaml")
     config = load_config(yaml.safe_load(block))
     check_composition(config)
     assert config.drafter is not None

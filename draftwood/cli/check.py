@@ -68,6 +68,7 @@ def command(session: Session, pipeline: str, settings: tuple[str, ...], as_json:
         click.echo(
             f"  {kind:<10}  {f'{part.use}  {_line(part.options)}' if part else '-'}".rstrip()
         )
+    click.echo(f"  {'runtime':<10}  {_line(config.runtime)}")
     for remark in remarks(config):
         click.echo(f"  remark: {remark}")
     return 0
