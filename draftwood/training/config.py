@@ -12,9 +12,7 @@ import attrs
 from attrs import field, frozen
 from attrs.validators import and_, ge, gt, le, min_len, optional
 
-from draftwood.core.document import apply_settings, read_file
-from draftwood.core.errors import ConfigError, Problem
-from draftwood.core.structure import build
+from draftwood.core.config import load_options
 
 
 def _shares(_: Any, attribute: "attrs.Attribute[Any]", value: tuple[float, ...]) -> None:
@@ -132,9 +130,4 @@ class TrainingConfig:
 
 def load_training(path: Path | str, set_options: Iterable[str] = ()) -> TrainingConfig:
     """Read and validate a training file. Raises ConfigError with every problem, each located."""
-    document = apply_settings(read_file(Path(path)), set_options)
-    problems: list[Problem] = []
-    config = build(TrainingConfig, document, "", problems, label="training")
-    if problems:
-        raise ConfigError(problems)
-    return config
+    return load_options(TrainingConfig, path, set_options)
