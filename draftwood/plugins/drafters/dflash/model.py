@@ -182,10 +182,17 @@ class DFlashModel(nn.Module):
 
         head: the target's (V, d) output weight; the checkpoint's own is used where it has one.
         """
+        return self.finished(F.linear(hidden, self.output_weight(head)))
+
+    def output_weight(self, head: Tensor | None) -> Tensor:
+        """(V_draft, d): the checkpoint's own head, else the target's, `head`."""
         weight = self.lm_head.weight if self.lm_head is not None else head
         if weight is None:
             raise CheckpointError("the checkpoint has no head of its own: pass the target's")
-        logits = F.linear(hidden, weight)
+        return weight
+
+    def finished(self, logits: Tensor) -> Tensor:
+        """What the head gave, with the config's multiplier and soft cap."""
         if self.config.output_multiplier != 1.0:
             logits = logits * self.config.output_multiplier
         if (cap := self.config.final_logit_softcapping) is not None:

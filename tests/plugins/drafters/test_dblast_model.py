@@ -1,0 +1,162 @@
+"""The DBlast network: branches in low rank, a prior, and DFlash where there is one branch."""
+
+import json
+import shutil
+from itertools import pairwise
+from pathlib import Path
+
+import attrs
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from draftwood.core.errors import CheckpointError
+from draftwood.plugins.drafters.dblast.config import DBlastConfig
+from draftwood.plugins.drafters.dblast.model import DBlastModel
+from draftwood.plugins.drafters.dflash.config import DFlashConfig
+from draftwood.plugins.drafters.dflash.model import DFlashModel
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+DFLASH = FIXTURES / "zlab/dflash"
+
+
+@pytest.fixture(scope="module")
+def head() -> torch.Tensor:
+    return load_file(FIXTURES / "zlab/target/model.safetensors")["lm_head.weight"]
+
+
+def hidden(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(1))
+
+
+def grown(branches: int = 3, rank: int = 5) -> DBlastModel:
+    model = DBlastModel.from_folder(DFLASH).with_branches(branches, rank, seed=4)
+    torch.nn.init.normal_(model.branches.expand, generator=torch.Generator().manual_seed(5))
+    torch.nn.init.normal_(model.branches.prior.weight, generator=torch.Generator().manual_seed(6))
+    return model
+
+
+def written(model: DBlastModel, folder: Path, **change: object) -> Path:
+    """`model` as a checkpoint; keys of its `dblast_config` replaced."""
+    shutil.copytree(DFLASH, folder)
+    data = json.loads((folder / "config.json").read_text())
+    data["dblast_config"] = {**model.config.section(), **change}
+    (folder / "config.json").write_text(json.dumps(data))
+    save_file(model.published_state(), folder / "model.safetensors")
+    return folder
+
+
+def test_a_dflash_checkpoint_loads_as_one_branch_without_new_parameters(head):
+    plain, model = DFlashModel.from_folder(DFLASH), DBlastModel.from_folder(DFLASH)
+    assert (model.config.branches, model.config.rank) == (1, 0)
+    assert model.published_state().keys() == plain.published_state().keys()
+    h = hidden(2, 7, 64)
+    assert model.branch_logits(h, head).equal(plain.logits(h, head)[None])
+    assert model.prior_logits(h[:, 0]).equal(torch.zeros(2, 1))
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_branch_logits_are_the_head_on_each_expanded_state(grad, head):
+    model = grown()
+    h = hidden(2, 4, 64)
+    parts = model.branches
+    expanded = [h + torch.nn.functional.silu(h @ parts.reduce.weight.T) @ u.T for u in parts.expand]
+    with torch.set_grad_enabled(grad):
+        found = model.branch_logits(h, head)
+    assert found.shape == (3, 2, 4, 96)
+    for branch, state in zip(found, expanded, strict=True):
+        torch.testing.assert_close(branch, model.logits(state, head), atol=1e-4, rtol=1e-5)
+    assert model.prior_logits(h[:, 0]).shape == (2, 3)
+
+
+def test_soft_cap_and_multiplier_apply_to_every_branch(head):
+    model = grown()
+    plain = model.branch_logits(hidden(4, 64), head)
+    model.config = attrs.evolve(model.config, output_multiplier=0.5, final_logit_softcapping=2.0)
+    capped = model.branch_logits(hidden(4, 64), head)
+    torch.testing.assert_close(capped, 2.0 * torch.tanh(plain * 0.5 / 2.0))
+
+
+def test_the_kept_projection_follows_weights_head_and_dtype(head):
+    model, h = grown(), hidden(4, 64)
+    with torch.no_grad():
+        first = model.branch_logits(h, head)
+        model.branches.expand.mul_(2.0)  # an optimiser's step
+        second = model.branch_logits(h, head)
+        other = model.branch_logits(h, head * 3.0)
+        assert not torch.allclose(first, second)
+        torch.testing.assert_close(other, 3.0 * second)
+        model.double()
+        exact = model.branch_logits(h.double(), head.double())
+        torch.testing.assert_close(exact.float(), second, atol=1e-4, rtol=1e-4)
+
+
+def test_gradients_reach_expander_and_prior(head):
+    model = grown()
+    model.requires_grad_(requires_grad=True)
+    h = hidden(4, 64)
+    (model.branch_logits(h, head).square().mean() + model.prior_logits(h[0]).sum()).backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.branches.parameters())
+
+
+def test_fresh_branches_differ_a_little_and_alike_for_one_seed(head):
+    plain = DBlastModel.from_folder(DFLASH)
+    model, twin = plain.with_branches(4, 8, seed=1), plain.with_branches(4, 8, seed=1)
+    h = hidden(4, 64)
+    found = model.branch_logits(h, head)
+    assert found.equal(twin.branch_logits(h, head))
+    assert not found.equal(plain.with_branches(4, 8, seed=2).branch_logits(h, head))
+    shared = plain.logits(h, head)
+    assert (found - shared).std() < 0.2 * shared.std()
+    assert all(not a.equal(b) for a, b in pairwise(found))
+    assert model.prior_logits(h[0]).equal(torch.zeros(4))
+
+
+def test_a_checkpoint_comes_back_as_it_was_written(tmp_path):
+    model = grown()
+    table = [[0.7, 0.5], [1.0, 1.5]]
+    again = DBlastModel.from_folder(written(model, tmp_path / "x", prior_temperatures=table))
+    stored, kept = again.published_state(), model.published_state()
+    assert stored.keys() == kept.keys()
+    assert all(stored[name].equal(kept[name]) for name in kept)
+    assert again.config.section() == {"branches": 3, "rank": 5, "prior_temperatures": table}
+    assert DBlastConfig.of(DFlashConfig.from_file(DFLASH), 3, 5, table) == again.config
+
+
+def test_prior_temperature_is_a_line_between_tuned_ones():
+    config = DBlastConfig.of(DFlashConfig.from_file(DFLASH), 2, 4, [[0.5, 1.0], [1.0, 3.0]])
+    found = [config.prior_temperature(t) for t in (0.0, 0.5, 0.75, 1.0, 2.0)]
+    assert found == [1.0, 1.0, 2.0, 3.0, 3.0]
+    assert DBlastConfig.from_file(DFLASH).prior_temperature(0.7) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"branches": 4}, "rank"),
+        ({"branches": 0, "rank": 1}, "branches"),
+        ({"branches": 1, "rank": 3}, "one branch"),
+        ({"branches": 2, "rank": 3, "prior_temperatures": [[1.0]]}, "prior_temperatures"),
+        ({"branches": 2, "rank": 3, "prior_temperatures": [[1, 1], [0.5, 1]]}, "must rise"),
+    ],
+)
+def test_config_errors_name_file_and_key(section, message, tmp_path):
+    data = json.loads((DFLASH / "config.json").read_text()) | {"dblast_config": section}
+    with pytest.raises(CheckpointError, match=message) as caught:
+        DBlastConfig.from_mapping(data, "folder/config.json")
+    assert "folder/config.json" in str(caught.value)
+
+
+def test_a_selector_is_refused_with_the_drafter_that_reads_it():
+    with pytest.raises(CheckpointError, match="use the drafter dflash"):
+        DBlastConfig.from_file(FIXTURES / "zlab/dflash2")
+
+
+def test_missing_branches_are_named(tmp_path):
+    model = grown()
+    folder = written(model, tmp_path / "x")
+    weights = load_file(folder / "model.safetensors")
+    del weights["branches.expand"]
+    save_file(weights, folder / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"missing: branches\.expand"):
+        DBlastModel.from_folder(folder)
