@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import click
 
 from draftwood.cli.app import COMMANDS, app
 from draftwood.core.config import builtin_pipelines
+from draftwood.core.manager import load_plugins
 
 INTRODUCTION = """\
 # Command line
@@ -45,13 +46,22 @@ def reference() -> str:
     parts.append("\n## Options of every command\n\n" + _options(app))
     for name in COMMANDS:
         module = import_module(f"draftwood.cli.{name}")
-        shape: dict[str, str] = getattr(module, "JSON", {})
         for title, command in _leaves(name, module.command):
             parts += [f"\n## draftwood {title}\n\n", _help(command), _options(command)]
-        if shape:
-            parts.append("\nJSON:\n\n| key | value |\n| --- | --- |\n")
-            parts += [f"| `{key}` | {meaning} |\n" for key, meaning in shape.items()]
+        parts.append(_shape(getattr(module, "JSON", {})))
+    for name, command in load_plugins(third_parties=False).commands(taken=COMMANDS)[0].items():
+        for title, leaf in _leaves(name, command):
+            shape = getattr(inspect.getmodule(leaf.callback), "JSON", {})
+            parts += [f"\n## draftwood {title}\n\n", _help(leaf), _options(leaf), _shape(shape)]
     return "".join(parts)
+
+
+def _shape(keys: Mapping[str, str]) -> str:
+    """What a command's JSON holds, if it prints any."""
+    if not keys:
+        return ""
+    rows = [f"| `{key}` | {meaning} |\n" for key, meaning in keys.items()]
+    return "\nJSON:\n\n| key | value |\n| --- | --- |\n" + "".join(rows)
 
 
 def _leaves(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:

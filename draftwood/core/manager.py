@@ -38,8 +38,8 @@ from draftwood.core.registry import (
 )
 
 GROUP = "draftwood"
-BUNDLED = tuple(f"draftwood.plugins.{kind}s.register" for kind in Kind)
-"""Registration modules of the bundled plugins, by name: the core imports no plugin."""
+BUNDLED = (*(f"draftwood.plugins.{kind}s.register" for kind in Kind), "draftwood.cli.register")
+"""Registration modules of what is bundled, by name: the core imports no plugin and no command."""
 
 _HOOKS = {kind: f"draftwood_register_{kind}s" for kind in Kind}
 _HOOK_NAMES = tuple(name for name in vars(hookspecs) if name.startswith("draftwood_"))

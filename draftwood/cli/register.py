@@ -1,0 +1,16 @@
+"""Commands of draftwood itself that are added as a plugin's would be. Imports no torch."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from draftwood.core.hookspecs import hookimpl
+
+if TYPE_CHECKING:
+    import click
+
+
+@hookimpl
+def draftwood_register_commands() -> "Iterable[click.Command]":
+    from draftwood.cli import ablate
+
+    return [ablate.command]
