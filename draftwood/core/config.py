@@ -170,8 +170,13 @@ def load_options(
     Raises ConfigError with every problem found.
     """
     document = from_python(source) if isinstance(source, Mapping) else read_file(Path(source))
+    return as_options(cls, apply_settings(document, settings))
+
+
+def as_options(cls: type[T], document: Node) -> T:
+    """The same from a document that is read already, where it says itself which class it is of."""
     problems: list[Problem] = []
-    value = structure(Nested(cls), apply_settings(document, settings), "", problems)
+    value = structure(Nested(cls), document, "", problems)
     if problems:
         raise ConfigError(sorted(problems, key=_order))
     instance: T = value

@@ -12,7 +12,10 @@ import attrs
 from attrs import field, frozen
 from attrs.validators import and_, ge, gt, le, min_len, optional
 
-from draftwood.core.config import load_options
+from draftwood.core.config import as_options
+from draftwood.core.document import Node, apply_settings, read_file
+from draftwood.core.errors import ConfigError, Problem
+from draftwood.core.structure import shown
 
 
 def _shares(_: Any, attribute: "attrs.Attribute[Any]", value: tuple[float, ...]) -> None:
@@ -52,41 +55,46 @@ class SampleOptions:
             )
 
 
-@frozen
+@frozen(kw_only=True)
 class DrafterOptions:
-    """The drafter's shape. Its width, embeddings and head are the target's.
+    """What every drafter has. Its width and embeddings are the target's.
 
-    taps: 0-based target layers to read. block_size: slots of a pass, the anchor included.
-    mask_token: the token that stands in the empty slots, text or id; None takes the tokenizer's
-    mask token. layers, heads, kv_heads, head_dim, intermediate: of the drafter's own layers.
+    taps: 0-based target layers to read. heads, kv_heads, head_dim, intermediate: of the drafter's
+    own layers.
     """
 
     taps: tuple[int, ...] = field(validator=min_len(1))
-    block_size: int = field(default=10, validator=ge(2))
-    mask_token: str | int | None = None
-    layers: int = field(default=1, validator=ge(1))
     heads: int = field(default=4, validator=ge(1))
     kv_heads: int = field(default=2, validator=ge(1))
     head_dim: int = field(default=32, validator=ge(2))
     intermediate: int = field(default=384, validator=ge(1))
 
 
-@frozen
+@frozen(kw_only=True)
+class DFlashShape(DrafterOptions):
+    """A block drafter, with the target's head.
+
+    layers: how many. block_size: slots of a pass, the anchor included. mask_token: the token that
+    stands in the empty slots, text or id; None takes the tokenizer's mask token.
+    """
+
+    algorithm: Literal["dflash"] = "dflash"
+    layers: int = field(default=1, validator=ge(1))
+    block_size: int = field(default=10, validator=ge(2))
+    mask_token: str | int | None = None
+
+
+@frozen(kw_only=True)
 class OptimiserOptions:
     """Stage 3. minutes or steps: the budget (steps win where both are given).
 
-    objective: a name in `draftwood.training.objectives`. gamma: decay of the weights of later
-    positions, None for the paper's value for the block size. batch: sequences of a step. anchors:
-    blocks of each sequence, drawn uniformly. lr: Muon's, of the matrices. adam_lr: of the rest.
-    warm_up, cool_down: fractions of the budget at its ends.
+    batch: sequences of a step. lr: Muon's, of the matrices. adam_lr: of the rest. warm_up,
+    cool_down: fractions of the budget at its ends.
     """
 
-    objective: str = "nll_weighted"
-    gamma: float | None = field(default=None, validator=optional(gt(0.0)))
     minutes: float = field(default=30.0, validator=gt(0.0))
     steps: int | None = field(default=None, validator=optional(ge(1)))
     batch: int = field(default=8, validator=ge(1))
-    anchors: int = field(default=32, validator=and_(ge(1), le(512)))
     lr: float = field(default=0.02, validator=gt(0.0))
     adam_lr: float = field(default=3e-3, validator=gt(0.0))
     weight_decay: float = field(default=0.01, validator=ge(0.0))
@@ -94,6 +102,17 @@ class OptimiserOptions:
     cool_down: float = field(default=0.4, validator=and_(gt(0.0), le(1.0)))
     autocast: bool = True
     compile: bool = False
+
+
+@frozen(kw_only=True)
+class BlockOptions(OptimiserOptions):
+    """Of block drafters. objective: a name in `draftwood.training.objectives`. gamma: decay of the
+    weights of later positions, None for the paper's value for the block size. anchors: blocks of
+    each sequence, drawn uniformly."""
+
+    objective: str = "nll_weighted"
+    gamma: float | None = field(default=None, validator=optional(gt(0.0)))
+    anchors: int = field(default=32, validator=and_(ge(1), le(512)))
 
 
 @frozen
@@ -110,11 +129,14 @@ class PaceOptions:
     export_minutes: float = field(default=5.0, validator=gt(0.0))
 
 
-@frozen
+@frozen(kw_only=True)
 class TrainingConfig:
-    """A training file. target: folder or hub name of the model. work: where samples, features and
-    checkpoints lie. export: the finished drafter's folder. feature_dtype: on disk; features take
-    taps * width * 2 bytes for each token."""
+    """What a training file of any algorithm says.
+
+    target: folder or hub name of the model. work: where samples, features and checkpoints lie.
+    export: the finished drafter's folder. feature_dtype: on disk; features take
+    taps * width * 2 bytes for each token.
+    """
 
     target: Path | str
     work: Path
@@ -128,6 +150,32 @@ class TrainingConfig:
     seed: int = field(default=0, validator=ge(0))
 
 
+@frozen(kw_only=True)
+class DFlashTraining(TrainingConfig):
+    """A training file with `drafter.algorithm: dflash`, or with none."""
+
+    drafter: DFlashShape
+    train: BlockOptions = field(factory=BlockOptions)
+
+
+TRAININGS: dict[str, type[TrainingConfig]] = {"dflash": DFlashTraining}
+"""What a training file says, by its `drafter.algorithm`."""
+
+
 def load_training(path: Path | str, set_options: Iterable[str] = ()) -> TrainingConfig:
     """Read and validate a training file. Raises ConfigError with every problem, each located."""
-    return load_options(TrainingConfig, path, set_options)
+    document = apply_settings(read_file(Path(path)), set_options)
+    return as_options(_training(document), document)
+
+
+def _training(document: Node) -> type[TrainingConfig]:
+    """The class for the algorithm that a document names."""
+    drafter = document.data.get("drafter") if document.is_mapping else None
+    named = drafter.data.get("algorithm") if drafter is not None and drafter.is_mapping else None
+    if named is None:
+        return DFlashTraining
+    if named.data not in TRAININGS:
+        choices = f"choices: {', '.join(sorted(TRAININGS))}"
+        message = f"no training of {shown(named)}"
+        raise ConfigError([Problem(named.where, "drafter.algorithm", message, (choices,))])
+    return TRAININGS[named.data]

@@ -6,118 +6,70 @@ from typing import Any
 
 import attrs
 import torch
-from torch import nn
 
-from draftwood.core.errors import DraftwoodError, PairingError
+from draftwood.core.errors import DraftwoodError
 from draftwood.core.hf.loading import load_target, load_tokenizer
-from draftwood.core.hf.taps import decoder_of
-from draftwood.core.hf.versions import text_config
-from draftwood.plugins.drafters.dflash.config import DFlashConfig
-from draftwood.plugins.drafters.dflash.model import DFlashModel
-from draftwood.training.config import TrainingConfig
-from draftwood.training.export import export
+from draftwood.training.blocks import TrainableBlocks
+from draftwood.training.config import DFlashTraining, TrainingConfig
 from draftwood.training.features import Features, extract
-from draftwood.training.objectives import find
 from draftwood.training.pace import Clock, settle
 from draftwood.training.sampling import Prompts, Samples, sample
-from draftwood.training.trainer import Data, Trainer
+from draftwood.training.trainable import Data, Trainable
+from draftwood.training.trainer import Trainer
 
 
 def run(config: TrainingConfig, resume: bool = True) -> Path:
     """Every stage; returns the export's folder. See `draftwood.training.train`."""
     settle(config.pace.threads, config.pace.nice)
-    find(config.train.objective)
     torch.manual_seed(config.seed)
     target = load_target(config.target, device=config.device, dtype="float32")
     tokenizer = load_tokenizer(config.target)
-    drafter = drafter_config(config, target.model, tokenizer)
-    config.work.mkdir(parents=True, exist_ok=True)
-    writer = load_target(config.target, device=config.device, dtype=config.sample.dtype)
-    parts = {split: _samples(config, writer, tokenizer, split) for split in ("train", "heldout")}
-    del writer
-    features = {split: _features(config, target.model, parts[split], split) for split in parts}
-    data = Data(
-        parts["train"],
-        features["train"],
-        parts["heldout"],
-        features["heldout"],
-        target.embedding_weight().detach().float(),
-        target.head_weight().detach().float(),
-    )
-    model = initialise(DFlashModel(drafter), target.model).to(target.device)
+    trainable = _trainable(config, target, tokenizer)
+    data = _data(config, target, tokenizer, trainable.layers)
     trainer = Trainer(
-        model,
+        trainable,
         data,
         config.train,
         config.pace,
         seed=config.seed,
         checkpoint=config.work / "drafter.pt",
-        on_export=lambda trained: export(trained, config.export),
+        folder=config.export,
     )
     if resume:
         trainer.resume()
     found = trainer.run()
-    export(model, config.export)
+    trainable.export(config.export)
     report = {
         "steps": trainer.step,
         "minutes": round(trainer.clock.spent / 60, 1),
-        "parameters": sum(p.numel() for p in model.parameters()),
+        "parameters": sum(p.numel() for p in trainable.model.parameters()),
         "acceptance": [attrs.asdict(entry) for entry in found],
     }
     (config.work / "drafter-report.json").write_text(json.dumps(report, indent=2) + "\n")
     return config.export
 
 
-def drafter_config(config: TrainingConfig, model: Any, tokenizer: Any) -> DFlashConfig:
-    """The drafter's config for this target. Raises PairingError for taps or a mask token that the
-    target does not have."""
-    text, shape = text_config(model), config.drafter
-    depth = text.num_hidden_layers
-    if bad := [layer for layer in shape.taps if not 0 <= layer < depth]:
-        raise PairingError(
-            f"drafter.taps: no layer {bad[0]}; the target has layers 0 to {depth - 1}"
-        )
-    mask = shape.mask_token
-    if mask is None:
-        mask = getattr(tokenizer, "mask_token", None)
-    if isinstance(mask, str):
-        mask = tokenizer.get_vocab().get(mask)
-    if mask is None or not 0 <= mask < text.vocab_size:
-        raise PairingError(
-            f"drafter.mask_token: {shape.mask_token!r} is no token of the target; name one that "
-            f"never occurs in text, by its text or as an id below {text.vocab_size}"
-        )
-    return DFlashConfig(
-        hidden_size=text.hidden_size,
-        num_layers=shape.layers,
-        num_heads=shape.heads,
-        num_kv_heads=shape.kv_heads,
-        head_dim=shape.head_dim,
-        intermediate_size=shape.intermediate,
-        vocab_size=text.vocab_size,
-        draft_vocab_size=text.vocab_size,
-        block_size=shape.block_size,
-        mask_token_id=mask,
-        target_layer_ids=shape.taps,
-        num_target_layers=depth,
-        target_hidden_size=text.hidden_size,
-        causal=(False,) * shape.layers,
-        windows=(None,) * shape.layers,
-        rope_theta=float(text.rope_parameters["rope_theta"]),
-        max_position_embeddings=text.max_position_embeddings,
+def _trainable(config: TrainingConfig, target: Any, tokenizer: Any) -> Trainable:
+    """What the file's algorithm trains, new."""
+    match config:
+        case DFlashTraining():
+            return TrainableBlocks.of(config, target, tokenizer)
+        case _:
+            raise AssertionError(f"no training of {config.drafter}")
+
+
+def _data(config: TrainingConfig, target: Any, tokenizer: Any, layers: tuple[int, ...]) -> Data:
+    """Samples and features of both splits."""
+    config.work.mkdir(parents=True, exist_ok=True)
+    writer = load_target(config.target, device=config.device, dtype=config.sample.dtype)
+    train, heldout = (_samples(config, writer, tokenizer, name) for name in ("train", "heldout"))
+    del writer
+    return Data(
+        train,
+        _features(config, target.model, train, layers, "train"),
+        heldout,
+        _features(config, target.model, heldout, layers, "heldout"),
     )
-
-
-def initialise(model: DFlashModel, target: Any = None) -> DFlashModel:
-    """Sub-layers start silent (zero output projections), so that depth starts harmless, and the
-    final norm starts as the target's, whose head reads it."""
-    for layer in model.stacked:
-        nn.init.zeros_(layer.self_attn.o_proj.weight)
-        nn.init.zeros_(layer.mlp.down_proj.weight)
-    norm = getattr(decoder_of(target), "norm", None) if target is not None else None
-    if norm is not None and getattr(norm, "weight", None) is not None:
-        model.norm.weight.data.copy_(norm.weight.data)
-    return model
 
 
 def _samples(config: TrainingConfig, writer: Any, tokenizer: Any, split: str) -> Samples:
@@ -139,16 +91,17 @@ def _samples(config: TrainingConfig, writer: Any, tokenizer: Any, split: str) ->
     )
 
 
-def _features(config: TrainingConfig, model: Any, samples: Samples, split: str) -> Features:
-    taps = config.drafter.taps
+def _features(
+    config: TrainingConfig, model: Any, samples: Samples, layers: tuple[int, ...], split: str
+) -> Features:
     _same_settings(
         config.work / f"features-{split}.settings.json",
-        {"target": str(config.target), "taps": taps, "dtype": config.feature_dtype},
+        {"target": str(config.target), "taps": layers, "dtype": config.feature_dtype},
     )
     return extract(
         model,
         samples,
-        taps,
+        layers,
         config.work / f"features-{split}.bin",
         dtype=getattr(torch, config.feature_dtype),
         autocast=config.train.autocast,

@@ -2,59 +2,42 @@
 alone, and a checkpoint holds everything else."""
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from attrs import frozen
-from torch import Tensor, nn
+from torch import nn
 
-from draftwood.plugins.drafters.dflash.model import DFlashModel
 from draftwood.training.config import OptimiserOptions, PaceOptions
-from draftwood.training.evaluation import Acceptance, accepted
-from draftwood.training.features import Features
+from draftwood.training.evaluation import Acceptance
 from draftwood.training.muon import Muon
-from draftwood.training.objectives import Blocks, find, gamma_for
 from draftwood.training.pace import Clock, Progress, rate, save_checkpoint
-from draftwood.training.packing import draw
-from draftwood.training.sampling import Samples
-
-
-@frozen(eq=False)
-class Data:
-    """What training reads. embedding, head: the target's (V, d), frozen, in float32."""
-
-    samples: Samples
-    features: Features
-    heldout: Samples
-    heldout_features: Features
-    embedding: Tensor
-    head: Tensor
+from draftwood.training.trainable import Data, Trainable
 
 
 class Trainer:
-    """One run. checkpoint: its file. on_export: called with the model now and then."""
+    """One run. checkpoint: its file. folder: where a checkpoint of the drafter is exported to now
+    and then."""
 
     def __init__(
         self,
-        model: DFlashModel,
+        trainable: Trainable,
         data: Data,
         options: OptimiserOptions,
         pace: PaceOptions,
         *,
         seed: int,
         checkpoint: Path,
-        on_export: Callable[[DFlashModel], None],
+        folder: Path,
     ) -> None:
-        self.model, self.data, self.options, self.pace = model, data, options, pace
-        self.seed, self.checkpoint, self.on_export = seed, checkpoint, on_export
-        self.objective = find(options.objective)
-        self.gamma = options.gamma or gamma_for(model.config.block_size)
-        hidden = [p for p in model.parameters() if p.ndim == 2]
-        self.muon = Muon(hidden)
-        rest = [p for p in model.parameters() if p.ndim != 2]
+        self.trainable, self.data, self.options, self.pace = trainable, data, options, pace
+        self.seed, self.checkpoint, self.folder = seed, checkpoint, folder
+        self.model = trainable.model
+        self.muon = Muon([p for p in self.model.parameters() if p.ndim == 2])
+        rest = [p for p in self.model.parameters() if p.ndim != 2]
         self.adam = torch.optim.AdamW(rest, options.adam_lr, (0.9, 0.95), weight_decay=0.0)
-        self.loss = torch.compile(self._loss, dynamic=False) if options.compile else self._loss
+        self.loss = trainable.loss
+        if options.compile:
+            self.loss = torch.compile(trainable.loss, dynamic=False)
         self.step, self.clock = 0, Clock(pace.pause_file)
 
     def resume(self) -> bool:
@@ -64,7 +47,10 @@ class Trainer:
         state = torch.load(self.checkpoint, weights_only=True)
         self.model.load_state_dict(state["model"])
         self.adam.load_state_dict(state["adam"])
-        self.muon.buffers = [b.to(self.model.device) for b in state["muon"]]
+        self.muon.buffers = [
+            saved.to(fresh.device)
+            for saved, fresh in zip(state["muon"], self.muon.buffers, strict=True)
+        ]
         self.step = state["step"]
         self.clock = Clock(self.pace.pause_file, state["spent"])
         return True
@@ -101,26 +87,14 @@ class Trainer:
             if self.clock.due("checkpoint", 60 * self.pace.checkpoint_minutes):
                 self.save()
             if self.clock.due("export", 60 * self.pace.export_minutes):
-                self.on_export(self.model)
+                self.trainable.export(self.folder)
         self.save()
         return self.evaluate(progress)
 
     def one_step(self, fraction: float) -> float:
         """One update; returns the loss."""
-        options, config = self.options, self.model.config
-        batch = draw(
-            self.data.samples,
-            self.data.features,
-            (self.seed, self.step),
-            batch=options.batch,
-            anchors=options.anchors,
-            block=config.block_size,
-            mask=config.mask_token_id,
-        )
-        device = self.model.device
-        embeds = self.data.embedding[batch.tokens.to(device)] * config.input_embedding_scale
-        parts = (batch.features, batch.anchors, batch.labels, batch.valid)
-        loss = self.loss(embeds, *(part.to(device) for part in parts))
+        options = self.options
+        loss = self.loss(*self.trainable.batch(self.data, (self.seed, self.step)))
         loss.backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         factor = rate(fraction, options.warm_up, options.cool_down)
@@ -132,18 +106,9 @@ class Trainer:
         self.step += 1
         return loss.item()
 
-    def _loss(
-        self, embeds: Tensor, features: Tensor, anchors: Tensor, labels: Tensor, valid: Tensor
-    ) -> Tensor:
-        with torch.autocast(embeds.device.type, torch.bfloat16, enabled=self.options.autocast):
-            hidden = self.model.blocks(features.to(embeds.dtype), embeds, anchors)
-            blocks = Blocks(self.model, hidden, labels, valid, self.data.head, self.gamma)
-            return self.objective(blocks)
-
     def evaluate(self, progress: Progress) -> list[Acceptance]:
         """Replay held-out text and say what would have been accepted."""
-        data = self.data
-        found = accepted(self.model, data.heldout, data.heldout_features, data.embedding, data.head)
+        found = self.trainable.evaluate(self.data)
         minutes = self.clock.spent / 60
         progress.say(f"{minutes:.1f} min, step {self.step}: " + "; ".join(map(str, found)))
         return found

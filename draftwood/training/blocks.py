@@ -1,0 +1,136 @@
+"""`drafter.algorithm: dflash`: block drafters, trained on many anchors of each text at once."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from draftwood.core.errors import PairingError
+from draftwood.core.hf.taps import decoder_of
+from draftwood.core.hf.versions import text_config
+from draftwood.plugins.drafters.dflash.config import DFlashConfig
+from draftwood.plugins.drafters.dflash.model import DFlashModel
+from draftwood.training.config import BlockOptions, DFlashShape, DFlashTraining
+from draftwood.training.evaluation import Acceptance, accepted
+from draftwood.training.export import export
+from draftwood.training.objectives import Blocks, find, gamma_for
+from draftwood.training.packing import draw
+from draftwood.training.trainable import Data, Trainable
+
+
+class TrainableBlocks(Trainable):
+    """A DFlash drafter. embedding, head: the target's (V, d), frozen, in float32."""
+
+    model: DFlashModel
+
+    def __init__(
+        self, model: DFlashModel, embedding: Tensor, head: Tensor, options: BlockOptions
+    ) -> None:
+        self.model, self.embedding, self.head, self.options = model, embedding, head, options
+        self.objective = find(options.objective)
+        self.gamma = options.gamma or gamma_for(model.config.block_size)
+
+    @classmethod
+    def of(cls, config: DFlashTraining, target: Any, tokenizer: Any) -> "TrainableBlocks":
+        """A new one for a loaded target. Raises PairingError or ConfigError where they do not
+        fit."""
+        find(config.train.objective)
+        drafter = drafter_config(config.drafter, target.model, tokenizer)
+        return cls(
+            initialise(DFlashModel(drafter), target.model).to(target.device),
+            target.embedding_weight().detach().float(),
+            target.head_weight().detach().float(),
+            config.train,
+        )
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        return self.model.config.target_layer_ids
+
+    def batch(self, data: Data, key: tuple[int, int]) -> tuple[Tensor, ...]:
+        """Embeddings, features, anchors, labels and which of those are valid."""
+        config, device = self.model.config, self.model.device
+        packed = draw(
+            data.samples,
+            data.features,
+            key,
+            batch=self.options.batch,
+            anchors=self.options.anchors,
+            block=config.block_size,
+            mask=config.mask_token_id,
+        )
+        embeds = self.embedding[packed.tokens.to(device)] * config.input_embedding_scale
+        parts = (packed.features, packed.anchors, packed.labels, packed.valid)
+        return embeds, *(part.to(device) for part in parts)
+
+    def loss(self, *batch: Tensor) -> Tensor:
+        embeds, features, anchors, labels, valid = batch
+        with torch.autocast(embeds.device.type, torch.bfloat16, enabled=self.options.autocast):
+            hidden = self.model.blocks(features.to(embeds.dtype), embeds, anchors)
+            blocks = Blocks(self.model, hidden, labels, valid, self.head, self.gamma)
+            return self.objective(blocks)
+
+    def evaluate(self, data: Data) -> list[Acceptance]:
+        found = data.heldout, data.heldout_features
+        return accepted(self.model, *found, self.embedding, self.head)
+
+    def export(self, folder: Path) -> None:
+        export(self.model, folder)
+
+
+def drafter_config(shape: DFlashShape, model: Any, tokenizer: Any) -> DFlashConfig:
+    """The drafter's config for this target. Raises PairingError for taps or a mask token that the
+    target does not have."""
+    text = text_config(model)
+    depth = text.num_hidden_layers
+    check_taps(shape.taps, depth)
+    mask = shape.mask_token
+    if mask is None:
+        mask = getattr(tokenizer, "mask_token", None)
+    if isinstance(mask, str):
+        mask = tokenizer.get_vocab().get(mask)
+    if mask is None or not 0 <= mask < text.vocab_size:
+        raise PairingError(
+            f"drafter.mask_token: {shape.mask_token!r} is no token of the target; name one that "
+            f"never occurs in text, by its text or as an id below {text.vocab_size}"
+        )
+    return DFlashConfig(
+        hidden_size=text.hidden_size,
+        num_layers=shape.layers,
+        num_heads=shape.heads,
+        num_kv_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        intermediate_size=shape.intermediate,
+        vocab_size=text.vocab_size,
+        draft_vocab_size=text.vocab_size,
+        block_size=shape.block_size,
+        mask_token_id=mask,
+        target_layer_ids=shape.taps,
+        num_target_layers=depth,
+        target_hidden_size=text.hidden_size,
+        causal=(False,) * shape.layers,
+        windows=(None,) * shape.layers,
+        rope_theta=float(text.rope_parameters["rope_theta"]),
+        max_position_embeddings=text.max_position_embeddings,
+    )
+
+
+def check_taps(taps: tuple[int, ...], depth: int) -> None:
+    """Raises PairingError for a layer that a target of `depth` layers does not have."""
+    if bad := [layer for layer in taps if not 0 <= layer < depth]:
+        raise PairingError(
+            f"drafter.taps: no layer {bad[0]}; the target has layers 0 to {depth - 1}"
+        )
+
+
+def initialise(model: DFlashModel, target: Any = None) -> DFlashModel:
+    """Sub-layers start silent (zero output projections), so that depth starts harmless, and the
+    final norm starts as the target's, whose head reads it."""
+    for layer in model.stacked:
+        nn.init.zeros_(layer.self_attn.o_proj.weight)
+        nn.init.zeros_(layer.mlp.down_proj.weight)
+    norm = getattr(decoder_of(target), "norm", None) if target is not None else None
+    if norm is not None and getattr(norm, "weight", None) is not None:
+        model.norm.weight.data.copy_(norm.weight.data)
+    return model
