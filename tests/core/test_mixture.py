@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from draftwood.core.laws import best
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Factorized, Frontier, Mixture, Vocabulary
 
@@ -134,3 +135,65 @@ def test_a_reduced_vocabulary_speaks_the_targets_ids() -> None:
     assert torch.allclose(law[0, ids], small.law(walk(small, (0, 3))[1])[0])
     assert float(law.sum()) == pytest.approx(1.0)
     assert law.dtype == small.logits.dtype
+
+
+def large(seed: int, branches: int, sampling: Sampling = PLAIN, size: int = 600) -> Mixture:
+    """Sharp and flat branches over many tokens, rounded so that there are ties."""
+    generator = torch.Generator().manual_seed(seed)
+    sharpness = 0.5 + 4 * torch.rand(branches, 3, 1, generator=generator)
+    logits = (torch.randn(branches, 3, size, generator=generator) * sharpness).round(decimals=1)
+    prior = torch.randn(branches, generator=generator)
+    return Mixture(prior, logits, sampling, Vocabulary(size))
+
+
+LARGE = [PLAIN, Sampling(0.6), Sampling(1.5, top_k=20, top_p=0.8), Sampling(0.0)]
+
+
+@given(
+    st.integers(0, 999), st.sampled_from([1, 2, 4, 8]), st.sampled_from(LARGE), st.integers(1, 40)
+)
+def test_children_found_among_few_tokens_are_those_of_the_whole_law(
+    seed: int, branches: int, sampling: Sampling, k: int
+) -> None:
+    proposal = large(seed, branches, sampling)
+    at = proposal.root()
+    for _ in range(3):
+        found = proposal.expand(at, k)
+        tokens, law = best(proposal.law(at), k)
+        possible = law > 0
+        assert found.log_q.equal(law.double().log())
+        assert found.tokens[possible].equal(tokens[possible])
+        if at.depth < 2:
+            at = proposal.advance(
+                at, torch.zeros(3, dtype=torch.long), found.tokens[0, :1].expand(3)
+            )
+
+
+def test_no_token_outside_a_shortlist_is_as_likely_as_it_says() -> None:
+    proposal = large(3, 4)
+    at = proposal.root()
+    listed = proposal.shortlisted(8)
+    assert listed is not proposal
+    few = listed.expand(at, 600)
+    assert few.missed is not None
+    left = proposal.law(at)[0].index_fill(0, few.tokens[0], 0.0).max().double().log()
+    assert few.tokens.shape[1] < 600
+    assert float(few.missed[0]) - 2.0 < float(left) < float(few.missed[0])
+
+
+def test_path_scores_are_the_scores_of_walking() -> None:
+    proposal = mixture(8, 3)
+    paths = torch.tensor([[0, 1, 2], [3, 3, 3]])
+    expected = [
+        [math.log(walk(proposal, tuple(p[:n]))[0]) for n in (1, 2, 3)] for p in paths.tolist()
+    ]
+    assert torch.allclose(proposal.path_scores(paths), torch.tensor(expected, dtype=torch.float64))
+    assert proposal.weights().tolist() == proposal.root().state[0].tolist()
+
+
+def test_greedy_branches_are_each_branchs_best_tokens_in_the_targets_ids() -> None:
+    small = mixture(9, 2)
+    ids = torch.tensor([5, 0, 7, 2])
+    mapped = Mixture(small.prior, small.logits, PLAIN, Vocabulary(8, ids))
+    assert mapped.greedy().equal(ids[small.logits.argmax(-1)])
+    assert mapped.greedy().equal(mapped.tempered(0.0).greedy())

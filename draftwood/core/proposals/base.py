@@ -27,10 +27,12 @@ class Frontier:
 class Children:
     """tokens: (F, k) int64 target ids; log_q: (F, k) conditional log-probabilities, best first,
     equal ones by token id. k may be smaller than asked where the law has fewer tokens; tokens of
-    probability zero are -inf and never become nodes."""
+    probability zero are -inf and never become nodes. missed: (F,) float64, more than
+    the log q of any token that was not looked at; None where all were."""
 
     tokens: Tensor
     log_q: Tensor
+    missed: Tensor | None = None
 
 
 @frozen(eq=False)
@@ -83,6 +85,11 @@ class Proposal(ABC):
     def tempered(self, temperature: float) -> "Proposal":
         """The same proposal with its laws at another temperature, filters unchanged: for scoring
         deterministic trees. A proposal without a temperature returns itself."""
+        return self
+
+    def shortlisted(self, width: int) -> "Proposal":
+        """A cheaper form whose `expand` looks at few tokens, the more the larger `width` is, and
+        says what it may have missed; itself where that is no saving."""
         return self
 
     def table(self, k: int) -> Table | None:

@@ -6,8 +6,12 @@ from torch import Tensor
 
 from draftwood.core.laws import best, sampling_law
 from draftwood.core.options import Sampling
-from draftwood.core.proposals.base import Children, Frontier, Proposal
+from draftwood.core.proposals.base import Children, Frontier, Proposal, Table
+from draftwood.core.proposals.factorized import Factorized
 from draftwood.core.proposals.vocabulary import Vocabulary
+
+MARGIN = 1e-6
+"""What a bound is raised by, in nats: more than float32 laws can be rounded by."""
 
 
 @frozen(eq=False)
@@ -19,9 +23,12 @@ class Mixture(Proposal):
     before they are mixed; prior_temperature is the prior's own (Z_T; 0 keeps its best branch only).
 
     After a path the branches weigh w_z = q(z) prod_i q_i(x_i | z), the path's score is their sum,
-    and the next law is sum_z w_z q_{d+1}(x | z) / sum_z w_z. Children come from that whole law:
-    the best token of a mixture may be the best of no branch, so joining branches' best tokens
-    would not be exact.
+    and the next law is sum_z w_z q_{d+1}(x | z) / sum_z w_z.
+
+    The best token of a mixture may be the best of no branch, so joining branches' best tokens is
+    not enough by itself. But a token outside every branch's n best is at most as likely as
+    sum_z w_z times branch z's n-th largest: what lies above that bound is right, and where
+    something does not, n is doubled.
     """
 
     prior: Tensor
@@ -29,7 +36,11 @@ class Mixture(Proposal):
     sampling: Sampling
     vocabulary: Vocabulary
     prior_temperature: float = 1.0
-    _cache: dict[str, Tensor] = field(factory=dict, init=False, repr=False)
+    _laws: "_Laws" = field(init=False, repr=False)
+
+    @_laws.default
+    def _unmade(self) -> "_Laws":
+        return _Laws(self.logits, self.sampling, self.vocabulary)
 
     @property
     def max_depth(self) -> int:  # type: ignore[override]
@@ -44,29 +55,140 @@ class Mixture(Proposal):
         sampling = evolve(self.sampling, temperature=temperature)
         return Mixture(self.prior, self.logits, sampling, self.vocabulary, self.prior_temperature)
 
-    @property
-    def _laws(self) -> Tensor:
-        """(K, D, V), over the target's vocabulary."""
-        if "laws" not in self._cache:
-            law = sampling_law(self.logits, self.sampling)
-            self._cache["laws"] = self.vocabulary.scatter(law)
-        return self._cache["laws"]
+    def weights(self) -> Tensor:
+        """(K,) float64, the tempered prior."""
+        return sampling_law(self.prior.double(), Sampling(self.prior_temperature))
+
+    def greedy(self) -> Tensor:
+        """(K, D) int64, each branch decoded greedily, as target ids; of equal tokens the first."""
+        return self.vocabulary.tokens(self.logits.argmax(-1))
+
+    def path_scores(self, paths: Tensor) -> Tensor:
+        """(P, D) target ids -> (P, D) float64, log path scores of every prefix."""
+        depth = torch.arange(paths.shape[1], device=paths.device)
+        log_q = self._laws.whole[:, depth, paths].double().log()  # K, P, D
+        return (self.weights().log()[:, None, None] + log_q.cumsum(-1)).logsumexp(0)
 
     def root(self) -> Frontier:
         """state: (F, K) float64, the w_z of each node's path over their sum. Sums stay out of it,
         since products over many tokens would underflow."""
-        prior = sampling_law(self.prior.double(), Sampling(self.prior_temperature))
-        return Frontier(0, 1, prior[None])
+        return Frontier(0, 1, self.weights()[None])
 
     def expand(self, at: Frontier, k: int) -> Children:
+        width = 2 * k
+        while self._laws.shortens(width):
+            children = self._among(at, k, width)
+            assert children.missed is not None
+            least, missed = children.log_q[:, -1], children.missed
+            if bool(((least > missed) | (missed == -torch.inf)).all()):
+                return Children(children.tokens, children.log_q)
+            width *= 2
         tokens, law = best(self.law(at), k)
         return Children(tokens, law.double().log())
 
+    def _among(self, at: Frontier, k: int, width: int) -> Children:
+        """Children among each branch's `width` best tokens, and the bound of the others."""
+        ids, laws, rest = self._laws.short(at.depth, width)
+        tokens, law = best(_mixed(at.state, laws), k, ids)
+        missed = _mixed(at.state, rest[:, None])[:, 0]
+        return Children(tokens, law.double().log(), missed.double().log() + MARGIN)
+
+    def shortlisted(self, width: int) -> Proposal:
+        return _Shortlist(self, width) if self._laws.shortens(width) else self
+
     def advance(self, at: Frontier, rows: Tensor, tokens: Tensor) -> Frontier:
-        likelihood = self._laws[:, at.depth][:, tokens.to(self.device)].double()
+        likelihood = self._laws.whole[:, at.depth][:, tokens.to(self.device)].double()
         weights = at.state[rows.to(self.device)] * likelihood.T
         return Frontier(at.depth + 1, rows.shape[0], weights / weights.sum(-1, keepdim=True))
 
     def law(self, at: Frontier) -> Tensor:
-        laws = self._laws[:, at.depth]
-        return at.state.to(laws.dtype) @ laws
+        return _mixed(at.state, self._laws.whole[:, at.depth])
+
+    def table(self, k: int) -> Table | None:
+        """One branch is a factorized proposal; several have a law for every path."""
+        if self.logits.shape[0] > 1:
+            return None
+        return Factorized(self.logits[0], self.sampling, self.vocabulary).table(k)
+
+
+def _mixed(weights: Tensor, laws: Tensor) -> Tensor:
+    """(F, K) weights, (K, C) laws -> (F, C), in the laws' dtype.
+
+    Branch after branch: a matrix product's rounding depends on its shape, and a token's
+    probability must not depend on which others are looked at beside it.
+    """
+    weights = weights.to(laws.dtype)[:, :, None]
+    total = weights[:, 0] * laws[0]
+    for branch in range(1, laws.shape[0]):
+        total += weights[:, branch] * laws[branch]
+    return total
+
+
+class _Laws:
+    """The branches' laws, each form made when it is first asked for."""
+
+    def __init__(self, logits: Tensor, sampling: Sampling, vocabulary: Vocabulary) -> None:
+        self.logits, self.sampling, self.vocabulary = logits, sampling, vocabulary
+        self._draft: Tensor | None = None
+        self._whole: Tensor | None = None
+        self._best: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def draft(self) -> Tensor:
+        """(K, D, V_draft)."""
+        if self._draft is None:
+            self._draft = sampling_law(self.logits, self.sampling)
+        return self._draft
+
+    @property
+    def whole(self) -> Tensor:
+        """(K, D, V), over the target's vocabulary."""
+        if self._whole is None:
+            self._whole = self.vocabulary.scatter(self.draft)
+        return self._whole
+
+    def shortens(self, width: int) -> bool:
+        """Whether `width` tokens of each branch are much less than the vocabulary."""
+        branches, _, size = self.logits.shape
+        return 2 * branches * width < size
+
+    def short(self, depth: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The `width` best tokens of every branch at `depth`: their C target ids, their laws
+        (K, C), and each branch's `width`-th largest probability, (K,)."""
+        if self._best is None or self._best[0].shape[-1] < width:
+            self._best = tuple(self.draft.topk(width, -1))
+        values, tokens = self._best
+        at = tokens[:, depth, :width].unique()
+        return self.vocabulary.tokens(at), self.draft[:, depth, at], values[:, depth, width - 1]
+
+
+@frozen(eq=False)
+class _Shortlist(Proposal):
+    """`whole`, looking no further than the `width` best tokens of each of its branches."""
+
+    whole: Mixture
+    width: int
+
+    @property
+    def max_depth(self) -> int:  # type: ignore[override]
+        return self.whole.max_depth
+
+    @property
+    def sampling(self) -> Sampling:  # type: ignore[override]
+        return self.whole.sampling
+
+    @property
+    def device(self) -> torch.device:
+        return self.whole.device
+
+    def root(self) -> Frontier:
+        return self.whole.root()
+
+    def expand(self, at: Frontier, k: int) -> Children:
+        return self.whole._among(at, k, self.width)
+
+    def advance(self, at: Frontier, rows: Tensor, tokens: Tensor) -> Frontier:
+        return self.whole.advance(at, rows, tokens)
+
+    def law(self, at: Frontier) -> Tensor:
+        return self.whole.law(at)

@@ -1,11 +1,17 @@
 """Trees grown a level at a time, from tensors on the proposal's device."""
 
+import math
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from draftwood.core.interfaces.tree import GoOn
 from draftwood.core.proposals import Proposal
 from draftwood.core.values import TokenTree
+
+FEW = 8
+"""Tokens of a branch that are looked at first. Twice as many each time it was not enough."""
 
 
 def levelled(
@@ -19,17 +25,44 @@ def levelled(
     """The best `nodes` of all levels up to `depth`, in growth order.
 
     beam: most nodes of a level that are gone on from, and most children of each; None for as many
-    as could matter, which gives the best tree there is.
+    as could matter, which gives the best tree there is. That tree is first looked for among few
+    tokens of each law. It is right if its last node is better than any token that was left out:
+    all below such a token is worse still.
+    """
+    if beam is None and not proposal.pass_per_level:
+        width = max(FEW, nodes // 8)
+        while (few := proposal.shortlisted(width)) is not proposal:
+            found, missed = _grown(few, nodes, depth, nodes, None)
+            if missed == -math.inf or float(found.floor) > missed:
+                return found.tree(anchor)
+            width *= 2
+
+    def ask(found: "_Levels") -> bool:
+        return go_on(found.tree(anchor))
+
+    return _grown(proposal, nodes, depth, beam or nodes, ask)[0].tree(anchor)
+
+
+def _grown(
+    proposal: Proposal,
+    nodes: int,
+    depth: int,
+    beam: int,
+    ask: "Callable[[_Levels], bool] | None",
+) -> "tuple[_Levels, float]":
+    """The levels, and the best score that a node could have which was not looked at.
 
     Of each level only what may be among the N best of all levels so far is kept and advanced:
     a later node that ties with the N-th comes after it.
     """
-    beam = beam or nodes
     found = _Levels(nodes, proposal.device)
     frontier = proposal.root()
     scores = torch.zeros(1, dtype=torch.float64, device=proposal.device)
+    missed = torch.full((1,), -torch.inf, dtype=torch.float64, device=proposal.device)
     for level in range(1, depth + 1):
         children = proposal.expand(frontier, min(beam, nodes))
+        if children.missed is not None:
+            missed = torch.maximum(missed, (scores + children.missed).max())
         width = children.tokens.shape[1]
         every = (scores[:, None] + children.log_q.double()).flatten()
         able = (every > found.floor).nonzero().squeeze(1)
@@ -40,11 +73,11 @@ def levelled(
         alive = min(beam, int((scores > found.floor).sum()))
         if level == depth or alive == 0:
             break
-        if proposal.pass_per_level and not go_on(found.tree(anchor)):
+        if proposal.pass_per_level and ask is not None and not ask(found):
             break
         scores = scores[:alive]
         frontier = proposal.advance(frontier, rows[:alive], tokens[:alive])
-    return found.tree(anchor)
+    return found, float(missed)
 
 
 class _Levels:

@@ -4,15 +4,17 @@ import math
 from collections.abc import Iterator
 
 import torch
-from attrs import frozen
+from attrs import field, frozen
 from hypothesis import strategies as st
 
+from draftwood.core.laws import best
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import (
     Children,
     Factorized,
     Frontier,
     Markov,
+    Mixture,
     Points,
     Proposal,
     Vocabulary,
@@ -55,6 +57,18 @@ class PerLevel(Proposal):
 
     def tempered(self, temperature: float) -> "PerLevel":
         return PerLevel(self.inner.tempered(temperature), self.advanced)
+
+
+@frozen(eq=False)
+class Whole(PerLevel):
+    """Another proposal whose children come from its whole law: the oracle of shortlists."""
+
+    advanced: list[int] = field(factory=list)
+    pass_per_level = False
+
+    def expand(self, at: Frontier, k: int) -> Children:
+        tokens, law = best(self.inner.law(at), k)
+        return Children(tokens, law.double().log())
 
 
 def factorized(laws: list[list[float]], ids: list[int] | None = None) -> Factorized:
@@ -145,6 +159,27 @@ def markov_laws(draw: st.DrawFn) -> Markov:
         torch.tensor(pair, dtype=torch.float64).log().reshape(depth - 1, width, width),
         Sampling(1.0),
         6,
+    )
+
+
+@st.composite
+def mixture_laws(draw: st.DrawFn) -> Mixture:
+    """Up to 4 branches of up to 3 positions, some repeated, some never taken; a law of multiples
+    of a power of two each, so that the mixture's sums are exact too."""
+    branches, depth, size = (
+        draw(st.integers(1, 4)),
+        draw(st.integers(1, 3)),
+        draw(st.integers(2, 5)),
+    )
+    weights = draw(coarse_law(branches))
+    laws = [[draw(coarse_law(size)) for _ in range(depth)] for _ in range(branches)]
+    if draw(st.booleans()):
+        laws[-1] = laws[0]
+    return Mixture(
+        torch.tensor(weights, dtype=torch.float64).log(),
+        torch.tensor(laws, dtype=torch.float64).log(),
+        Sampling(1.0),
+        Vocabulary(size),
     )
 
 

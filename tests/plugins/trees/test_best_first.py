@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from draftwood.core.errors import TreeError
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import Factorized, Proposal, Vocabulary
+from draftwood.core.proposals import Factorized, Mixture, Proposal, Vocabulary
 from draftwood.core.randomness import Seeded
 from draftwood.core.values import Limits, TokenTree
 from draftwood.plugins.trees.best_first import BestFirst, heap, levelled
@@ -17,11 +17,13 @@ from draftwood.plugins.trees.options import BestFirstOptions
 
 from .reference import (
     PerLevel,
+    Whole,
     always,
     brute_force,
     factorized,
     factorized_laws,
     listed,
+    mixture_laws,
     paths,
     point_paths,
     tree_laws,
@@ -146,6 +148,53 @@ def test_limits_and_options_are_respected(
         assert max(tree.depth_list) <= min(depth, proposal.max_depth)
         everything = len(list(paths(proposal, min(depth, proposal.max_depth))))
         assert tree.nodes == min(nodes, most, everything)
+
+
+@given(mixture_laws(), st.integers(1, 40), st.integers(1, 3))
+def test_trees_over_mixtures_are_the_brute_force_trees(
+    proposal: Mixture, nodes: int, depth: int
+) -> None:
+    depth = min(depth, proposal.max_depth)
+    found, expected = listed(by_levels(proposal, nodes, depth)), brute_force(proposal, nodes, depth)
+    assert [score for score, _ in found] == pytest.approx([score for score, _ in expected])
+    # Scores of different branches are sums in another order: equal ones may differ in a bit.
+    assert {p for s, p in found if s > expected[-1][0] + 1e-9} == {
+        p for s, p in expected if s > expected[-1][0] + 1e-9
+    }
+
+
+def mixture_of(seed: int, branches: int, size: int, sampling: Sampling) -> Mixture:
+    """As sure as drafters are, with branches that agree in part."""
+    generator = torch.Generator().manual_seed(seed)
+    sharpness = torch.linspace(4.0, 2.5, 5)[:, None] * (0.3 + torch.rand(1, generator=generator))
+    shared = torch.randn(5, size, generator=generator)
+    own = torch.randn(branches, 5, size, generator=generator)
+    prior = torch.randn(branches, generator=generator)
+    return Mixture(prior, (shared + own) * sharpness, sampling, Vocabulary(size))
+
+
+@given(
+    st.integers(0, 9999),
+    st.sampled_from([2, 4]),
+    st.integers(1, 64),
+    st.sampled_from([Sampling(1.0), Sampling(1.5, top_k=20, top_p=0.8), Sampling(1.0, top_p=0.95)]),
+)
+def test_a_tree_found_among_few_tokens_is_the_tree_of_the_whole_law(
+    seed: int, branches: int, nodes: int, sampling: Sampling
+) -> None:
+    proposal = mixture_of(seed, branches, 900, sampling)
+    assert same(by_levels(proposal, nodes, 5), by_levels(Whole(proposal), nodes, 5))
+
+
+def test_joining_the_branches_best_tokens_is_what_the_comparison_catches() -> None:
+    """Negative control: the best token of the mixture is the second of both branches."""
+    size = 64
+    logits = torch.full((2, 1, size), -9.0, dtype=torch.float64)
+    logits[0, 0, 40], logits[1, 0, 50], logits[:, 0, 60] = 4.0, 4.0, 3.7
+    proposal = Mixture(torch.zeros(2), logits, Sampling(1.0), Vocabulary(size))
+    assert listed(by_levels(proposal, 1, 1))[0][1] == (60,)
+    few = proposal.shortlisted(1)
+    assert int(few.expand(few.root(), 1).tokens) != 60
 
 
 def test_tokens_of_probability_zero_never_become_nodes() -> None:
