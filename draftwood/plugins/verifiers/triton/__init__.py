@@ -1,0 +1,1 @@
+"""The `triton` verifier: attention over trees, judging and committing as kernels on the device."""
