@@ -85,6 +85,23 @@ class DFlashShape(DrafterOptions):
 
 
 @frozen(kw_only=True)
+class Eagle3Shape(DrafterOptions):
+    """An autoregressive drafter of one layer, with the target's head.
+
+    taps: a low, a middle and a high layer, as published, or others. decoder: qwen3 norms queries
+    and keys per head. norm_before_residual, norm_before_fc, fc_norm, norm_output: where norms go,
+    as in a speculators checkpoint.
+    """
+
+    algorithm: Literal["eagle3"]
+    decoder: Literal["llama", "qwen3"] = "llama"
+    norm_before_residual: bool = False
+    norm_before_fc: bool = False
+    fc_norm: bool = False
+    norm_output: bool = False
+
+
+@frozen(kw_only=True)
 class OptimiserOptions:
     """Stage 3. minutes or steps: the budget (steps win where both are given).
 
@@ -113,6 +130,19 @@ class BlockOptions(OptimiserOptions):
     objective: str = "nll_weighted"
     gamma: float | None = field(default=None, validator=optional(gt(0.0)))
     anchors: int = field(default=32, validator=and_(ge(1), le(512)))
+
+
+@frozen(kw_only=True)
+class UnrollOptions(OptimiserOptions):
+    """Of EAGLE-3. anchors: drafts of each sequence, begun at uniformly drawn
+    tokens. unroll: steps of each, every one from the drafter's own state of the step before.
+    decay: of the weights of later steps, each by this factor. label_temperature: the target's law
+    at it is what is learnt; None takes the one that each text was written at."""
+
+    anchors: int = field(default=32, validator=and_(ge(1), le(512)))
+    unroll: int = field(default=7, validator=ge(1))
+    decay: float = field(default=0.8, validator=and_(gt(0.0), le(1.0)))
+    label_temperature: float | None = field(default=None, validator=optional(ge(0.0)))
 
 
 @frozen
@@ -158,7 +188,15 @@ class DFlashTraining(TrainingConfig):
     train: BlockOptions = field(factory=BlockOptions)
 
 
-TRAININGS: dict[str, type[TrainingConfig]] = {"dflash": DFlashTraining}
+@frozen(kw_only=True)
+class Eagle3Training(TrainingConfig):
+    """A training file with `drafter.algorithm: eagle3`."""
+
+    drafter: Eagle3Shape
+    train: UnrollOptions = field(factory=UnrollOptions)
+
+
+TRAININGS: dict[str, type[TrainingConfig]] = {"dflash": DFlashTraining, "eagle3": Eagle3Training}
 """What a training file says, by its `drafter.algorithm`."""
 
 

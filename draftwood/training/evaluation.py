@@ -1,5 +1,6 @@
 """How many drafts the target would accept, replayed on text that it wrote on held-out prompts."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -34,17 +35,31 @@ class Acceptance:
 def accepted(
     model: DFlashModel, samples: Samples, features: Features, embedding: Tensor, head: Tensor
 ) -> list[Acceptance]:
+    """Of a block drafter."""
+    depth = model.config.block_size - 1
+    return replayed(
+        samples,
+        depth,
+        lambda row, anchors: _hits(model, samples, features, row, anchors, embedding, head),
+    )
+
+
+Hits = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""The number of a text (1,) and anchors (1, A) in it -> (A, depth) bool, whether the likeliest
+token of each depth is the text's own where all before it are given."""
+
+
+def replayed(samples: Samples, depth: int, hits: Hits) -> list[Acceptance]:
     """One entry per temperature in the samples. The text is what the target wrote, so a draft
     counts as accepted exactly where `match` would accept it."""
     right: dict[float, list[np.ndarray]] = {}
     for row in range(len(samples)):
         first, end = int(samples.starts[row]), int(samples.ends[row])
-        last = end - model.config.block_size  # whole blocks only, so that depths are comparable
+        last = end - depth - 1  # whole drafts only, so that depths are comparable
         if last < first:
             continue
-        anchors = np.arange(first, last + 1)[None]
-        hits = _hits(model, samples, features, np.array([row]), anchors, embedding, head)
-        right.setdefault(float(samples.temperatures[row]), []).append(hits)
+        found = hits(np.array([row]), np.arange(first, last + 1)[None])
+        right.setdefault(float(samples.temperatures[row]), []).append(found)
     return [_replay(heat, right[heat]) for heat in sorted(right)]
 
 

@@ -10,7 +10,8 @@ import torch
 from draftwood.core.errors import DraftwoodError
 from draftwood.core.hf.loading import load_target, load_tokenizer
 from draftwood.training.blocks import TrainableBlocks
-from draftwood.training.config import DFlashTraining, TrainingConfig
+from draftwood.training.config import DFlashTraining, Eagle3Training, TrainingConfig
+from draftwood.training.eagle.trainable import TrainableEagle3
 from draftwood.training.features import Features, extract
 from draftwood.training.pace import Clock, settle
 from draftwood.training.sampling import Prompts, Samples, sample
@@ -54,6 +55,8 @@ def _trainable(config: TrainingConfig, target: Any, tokenizer: Any) -> Trainable
     match config:
         case DFlashTraining():
             return TrainableBlocks.of(config, target, tokenizer)
+        case Eagle3Training():
+            return TrainableEagle3.of(config, target)
         case _:
             raise AssertionError(f"no training of {config.drafter}")
 

@@ -38,9 +38,8 @@ class Attention(nn.Module):
         repeated.
         """
         rows = x.shape[0]
-        q = self._heads(self.q_proj(x), self.q_norm, turn)
-        k = self._heads(self.k_proj(x), self.k_norm, turn)
-        v = self.v_proj(x).unflatten(-1, (-1, self.head_dim))
+        q = self.queries(x, turn)
+        k, v = self.keys_values(x, turn)
         keys, values = cache.write(layer, k.transpose(0, 1), v.transpose(0, 1))
         q = q.transpose(0, 1).reshape(self.kv_heads, -1, self.head_dim)
         if mask is not None:
@@ -49,8 +48,17 @@ class Attention(nn.Module):
         out = out.view(self.heads, rows, self.head_dim).transpose(0, 1)
         return self.o_proj(out.reshape(rows, -1))
 
-    def _heads(self, x: Tensor, norm: nn.Module | None, turn: Turn) -> Tensor:
-        """(n, heads * head_dim) -> (n, heads, head_dim), normed if asked, and rotated."""
+    def queries(self, x: Tensor, turn: Turn) -> Tensor:
+        """(..., width) -> (..., heads, head_dim), rotated."""
+        return self._turned(self.q_proj(x), self.q_norm, turn)
+
+    def keys_values(self, x: Tensor, turn: Turn) -> tuple[Tensor, Tensor]:
+        """(..., width) -> keys (rotated) and values, (..., kv_heads, head_dim)."""
+        values = self.v_proj(x).unflatten(-1, (-1, self.head_dim))
+        return self._turned(self.k_proj(x), self.k_norm, turn), values
+
+    def _turned(self, x: Tensor, norm: nn.Module | None, turn: Turn) -> Tensor:
+        """(..., heads * head_dim) -> (..., heads, head_dim), normed if asked, and rotated."""
         x = x.unflatten(-1, (-1, self.head_dim))
         return rotate(x if norm is None else norm(x), turn)
 
@@ -70,9 +78,10 @@ class Layer(nn.Module):
         self, x: Tensor, turn: Turn, cache: ContextCache, layer: int, mask: Tensor | None
     ) -> Tensor:
         """(n, d) -> (n, d)."""
-        return self._finish(x, self.self_attn(self.input_layernorm(x), turn, cache, layer, mask))
+        return self.finish(x, self.self_attn(self.input_layernorm(x), turn, cache, layer, mask))
 
-    def _finish(self, residual: Tensor, attended: Tensor) -> Tensor:
+    def finish(self, residual: Tensor, attended: Tensor) -> Tensor:
+        """What follows attention, (..., d)."""
         x = residual + attended
         return x + self.mlp(self.post_attention_layernorm(x))
 
@@ -94,7 +103,11 @@ class FirstLayer(Layer):
         mask: Tensor | None,
     ) -> Tensor:
         """embeds, feature: (n, d) -> (n, d)."""
+        both, residual = self.inputs(embeds, feature)
+        return self.finish(residual, self.self_attn(both, turn, cache, 0, mask))
+
+    def inputs(self, embeds: Tensor, feature: Tensor) -> tuple[Tensor, Tensor]:
+        """Both (..., d) -> what attention reads (..., 2d), and what its output is added to."""
         normed = self.hidden_norm(feature)
         both = torch.cat((self.input_layernorm(embeds), normed), -1)
-        residual = normed if self.norm_before_residual else feature
-        return self._finish(residual, self.self_attn(both, turn, cache, 0, mask))
+        return both, normed if self.norm_before_residual else feature

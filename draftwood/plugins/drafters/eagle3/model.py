@@ -95,6 +95,15 @@ class Eagle3Model(nn.Module):
         back = {ours: theirs for theirs, ours in names.items()} | {"ids": "d2t"}
         fit(self, found, folder, lambda name: _renamed(name, back))
 
+    def published_state(self) -> dict[str, Tensor]:
+        """Parameters under their published names, each in its own memory. For a model that uses
+        the target's vocabulary; `d2t` is not among them."""
+        back = {ours: theirs for theirs, ours in _names(self.config).items()}
+        return {
+            _renamed(name, back): parameter.detach().clone()
+            for name, parameter in self.named_parameters()
+        }
+
     @property
     def dtype(self) -> torch.dtype:
         return self.fc.weight.dtype
