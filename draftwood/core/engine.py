@@ -268,7 +268,7 @@ class Engine:
         limits = self.controller.before_draft(ctx, self._state(run))
         room = ctx.remaining - 1  # the bonus takes one
         depth = room if limits.depth is None else min(limits.depth, room)
-        return Limits(limits.nodes, depth) if depth > 0 and limits.nodes > 0 else Limits(0, 0)
+        return evolve(limits, depth=depth) if depth > 0 and limits.nodes > 0 else Limits(0, 0)
 
     def _draft(self, run: Run, ctx: RoundContext, limits: Limits, watch: Stopwatch) -> TokenTree:
         assert self.drafter

@@ -60,8 +60,8 @@ def best(law: Tensor, k: int, ids: Tensor | None = None) -> tuple[Tensor, Tensor
     k = min(k, width)
     # One entry more than asked tells whether others reach the k-th value.
     values, index = law.topk(min(k + 1, width), -1)
-    tied = (values[..., 1:] == values[..., :-1]) & (values[..., 1:] > 0)
-    if not tied.any():
+    tied = values[..., 1:] == values[..., :-1]
+    if not (tied.any() and (tied & (values[..., 1:] > 0)).any()):
         index, values = index[..., :k], values[..., :k]
         return (index if ids is None else ids[index]), values
     # Only a full stable sort is fair to those left out at the boundary.

@@ -7,6 +7,7 @@ requests packs them inside the target.
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from attrs import field, frozen
 from torch import Tensor
@@ -21,10 +22,13 @@ class Limits:
 
     nodes: most draft nodes; 0 is a plain step, for which nothing is drafted.
     depth: deepest draft node, None for the proposal's own limit.
+    floors: log path scores; a deterministic tree that adds nodes by falling score may end before
+    node i if that node's score is below floors[i - 1]: neither it nor any later one would pay.
     """
 
     nodes: int
     depth: int | None = None
+    floors: tuple[float, ...] = ()
 
 
 @frozen
@@ -77,15 +81,11 @@ class TokenTree:
         q: Tensor | None = None,
     ) -> "TokenTree":
         """A tree from host lists, node 0 first."""
-        tree = cls(
-            torch.tensor(tokens),
-            torch.tensor(parents),
-            torch.tensor(depths),
-            torch.tensor(log_rho, dtype=torch.float64),
-            draws,
-            q,
-        )
-        tree._lists.update(tokens=tokens, parents=parents, depths=depths)
+        # By way of numpy: torch.tensor looks at each element of a list by itself.
+        columns = torch.from_numpy(np.array([tokens, parents, depths], dtype=np.int64))
+        scores = torch.from_numpy(np.array(log_rho, dtype=np.float64))
+        tree = cls(columns[0], columns[1], columns[2], scores, draws, q)
+        tree._lists.update(tokens=tokens, parents=parents, depths=depths, log_rho=log_rho)
         return tree
 
     def __len__(self) -> int:
@@ -97,7 +97,7 @@ class TokenTree:
         """N, the draft nodes: what a budget counts."""
         return len(self) - 1
 
-    def _list(self, name: str) -> list[int]:
+    def _list(self, name: str) -> list[Any]:
         if name not in self._lists:
             self._lists[name] = getattr(self, name).tolist()
         return self._lists[name]
@@ -113,6 +113,10 @@ class TokenTree:
     @property
     def depth_list(self) -> list[int]:
         return self._list("depths")
+
+    @property
+    def log_rho_list(self) -> list[float]:
+        return self._list("log_rho")
 
     @property
     def children(self) -> list[list[int]]:
@@ -135,8 +139,6 @@ class TokenTree:
 
     def ancestors(self) -> Tensor:
         """(N+1, N+1) bool on the host; [i, j] is whether j is i or one of its ancestors."""
-        import numpy as np
-
         mask = np.zeros((len(self), len(self)), dtype=bool)
         for node, parent in enumerate(self.parent_list):
             if parent >= 0:
@@ -163,7 +165,12 @@ class TokenTree:
                 "before drawing (BudgetController.before_draft, go_on)"
             )
         n = nodes + 1
-        return TokenTree(self.tokens[:n], self.parents[:n], self.depths[:n], self.log_rho[:n])
+        tree = TokenTree(self.tokens[:n], self.parents[:n], self.depths[:n], self.log_rho[:n])
+        known = (
+            (name, self._lists.get(name)) for name in ("tokens", "parents", "depths", "log_rho")
+        )
+        tree._lists.update((name, values[:n]) for name, values in known if values is not None)
+        return tree
 
     def validate(self) -> "TokenTree":
         """Raise TreeError if an invariant is broken; returns itself. For tests and authors."""

@@ -9,6 +9,7 @@ plus log q in float64, and order nodes by (-score, depth, parent, rank among its
 """
 
 import heapq
+from collections.abc import Sequence
 
 from draftwood.core.errors import TreeError
 from draftwood.core.interfaces.tree import GoOn, TreePolicy
@@ -18,6 +19,10 @@ from draftwood.core.values import Limits, TokenTree
 from draftwood.plugins.trees.levels import levelled
 from draftwood.plugins.trees.options import BestFirstOptions
 from draftwood.plugins.trees.scoring import depth_limit, scored
+
+WIDTH = 16
+"""Best tokens of each conditional that a heap starts with; a tree that wants more of one gets four
+times as many. Few trees do, and lists of them are what a table costs."""
 
 
 class BestFirst(TreePolicy):
@@ -40,9 +45,9 @@ class BestFirst(TreePolicy):
         proposal = scored(proposal, self.options.score_temperature)
         form = self.options.form
         if form == "heap" or (form == "auto" and proposal.device.type == "cpu"):
-            table = proposal.table(nodes)
-            if table is not None:
-                return heap(anchor, table, nodes, depth)
+            tree = _by_heap(anchor, proposal, nodes, depth, limits.floors)
+            if tree is not None:
+                return tree
             if form == "heap":
                 raise TreeError(
                     f"{type(proposal).__name__} has no table for a heap to search; "
@@ -51,15 +56,37 @@ class BestFirst(TreePolicy):
         return levelled(anchor, proposal, nodes, depth, go_on)
 
 
-def heap(anchor: int, table: Table, nodes: int, depth: int) -> TokenTree:
+def _by_heap(
+    anchor: int, proposal: Proposal, nodes: int, depth: int, floors: Sequence[float]
+) -> TokenTree | None:
+    """The best tree from the narrowest table that shows it; None if the proposal has no table."""
+    width = min(WIDTH, nodes)
+    while (table := proposal.table(width)) is not None:
+        tree = heap(anchor, table, nodes, depth, floors, width)
+        if tree is not None:
+            return tree
+        width = min(4 * width, nodes)
+    return None
+
+
+def heap(
+    anchor: int,
+    table: Table,
+    nodes: int,
+    depth: int,
+    floors: Sequence[float] = (),
+    width: int | None = None,
+) -> TokenTree | None:
     """The `nodes` best paths of at most `depth` tokens, popped best first from a heap.
 
-    table: at least the `nodes` best tokens of every conditional.
+    table: the `width` best tokens of every conditional, None for all that `nodes` can need. floors:
+    as in `Limits`. Returns None if the tree may need a token that the table leaves out.
     """
     tokens, parents, depths, log_rho = [anchor], [-1], [0], [0.0]
     infinity = float("inf")
     pop, push, swap = heapq.heappop, heapq.heappush, heapq.heapreplace
     table_tokens, table_log_q, next_row = table.tokens, table.log_q, table.next_row
+    stops = len(floors)
     # (-score, depth, parent, rank, row): the first four are the order, the last finds the law.
     # A node enters when its parent, or its better sibling, leaves: all others come after it.
     fringe = []
@@ -69,6 +96,8 @@ def heap(anchor: int, table: Table, nodes: int, depth: int) -> TokenTree:
         if not fringe:
             break
         cost, level, parent, rank, row = fringe[0]
+        if node <= stops and -cost < floors[node - 1]:
+            break
         log_q = table_log_q[row]
         tokens.append(table_tokens[row][rank])
         parents.append(parent)
@@ -77,6 +106,8 @@ def heap(anchor: int, table: Table, nodes: int, depth: int) -> TokenTree:
         sibling = rank + 1
         if sibling < len(log_q) and (step := log_q[sibling]) > -infinity:
             swap(fringe, (-(log_rho[parent] + step), level, parent, sibling, row))
+        elif sibling == width and width < nodes:
+            return None
         else:
             pop(fringe)
         below = next_row[row][rank]

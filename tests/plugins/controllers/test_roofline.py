@@ -225,6 +225,41 @@ def test_growth_is_capped_near_the_budgets_that_paid() -> None:
     assert {stats.grown for stats in small.run(10)} == {5}
 
 
+@pytest.mark.parametrize("price", [two_roofs, steep, stairs])
+@pytest.mark.parametrize("best", [0.3, 0.7, 0.9])
+@pytest.mark.parametrize("acceptance", [1.0, 0.6])
+def test_what_is_not_grown_would_not_have_been_chosen(
+    price: Price, best: float, acceptance: float
+) -> None:
+    run = simulation(price, best=best, acceptance=acceptance)
+    ended = 0
+    for _ in range(25):
+        run.run(2)
+        if not run.state.request.switch.drafts:
+            continue
+        limits = run.controller.before_draft(run.ctx(), run.state)
+        whole = tree_of(limits.nodes, best=best)
+        chosen = run.controller.choose(whole, run.ctx(), run.state)
+        below = [n for n, s in enumerate(whole.log_rho_list[1:]) if s < limits.floors[n]]
+        grown = below[0] if below else whole.nodes
+        assert chosen <= grown
+        ended += grown < whole.nodes
+    if price is steep and best < 0.9:
+        assert ended > 2  # there was growing to save
+
+
+def test_a_floor_six_times_too_high_would_cost_nodes_that_pay() -> None:
+    """Negative control of the test above. A floor has room: it knows no more of a round's pace
+    than what the root alone would make."""
+    run = simulation(steep, best=0.9)
+    run.run(20)
+    limits = run.controller.before_draft(run.ctx(), run.state)
+    whole = tree_of(limits.nodes, best=0.9)
+    chosen = run.controller.choose(whole, run.ctx(), run.state)
+    wrong = [floor + math.log(6.0) for floor in limits.floors]
+    assert any(s < wrong[n] for n, s in enumerate(whole.log_rho_list[1 : chosen + 1]))
+
+
 def test_rate_and_speed_agree_where_rounds_are_alike() -> None:
     """With equal rounds the pace is the best speed, and both objectives have one optimum."""
     by_speed = simulation(options={"objective": "speed"})

@@ -1,6 +1,7 @@
 """Best-first trees: both forms are the best tree of every size, ties included."""
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from draftwood.core.options import Sampling
 from draftwood.core.proposals import Factorized, Mixture, Proposal, Vocabulary
 from draftwood.core.randomness import Seeded
 from draftwood.core.values import Limits, TokenTree
-from draftwood.plugins.trees.best_first import BestFirst, heap, levelled
+from draftwood.plugins.trees.best_first import WIDTH, BestFirst, heap, levelled
 from draftwood.plugins.trees.options import BestFirstOptions
 
 from .reference import (
@@ -75,6 +76,34 @@ def test_the_two_forms_are_one_tree_on_large_laws(seed: int, nodes: int, sharpne
     logits = (torch.randn(7, 61, generator=generator) * sharpness).round(decimals=1)
     proposal = Factorized(logits, Sampling(1.0), Vocabulary(61))
     assert same(by_heap(proposal, nodes, 7), by_levels(proposal, nodes, 7))
+
+
+@pytest.mark.parametrize("nodes", [20, 61, 200])
+def test_a_tree_that_wants_more_than_the_first_table_gets_it(nodes: int) -> None:
+    logits = torch.randn(5, 400, generator=torch.Generator().manual_seed(1)) * 0.3
+    proposal = Factorized(logits, Sampling(1.0), Vocabulary(400))
+    wide = by_heap(proposal, nodes, 5)
+    assert len(set(wide.token_list)) > WIDTH
+    assert same(grow(proposal, Limits(nodes), form="heap"), wide)
+    # Negative control: a table that is too narrow is not taken for the whole law.
+    table = proposal.table(WIDTH)
+    assert table is not None
+    assert heap(ANCHOR, table, nodes, 5, width=WIDTH) is None
+    assert not same(heap(ANCHOR, table, nodes, 5) or wide, wide)
+
+
+def test_growing_ends_at_the_first_node_below_its_floor() -> None:
+    proposal = factorized([[0.6, 0.3, 0.1], [0.6, 0.3, 0.1]])
+    whole = grow(proposal, Limits(8))
+    scores = whole.log_rho_list[1:]
+    floors = [-math.inf] * 8
+    floors[4] = scores[4] + 1e-9
+    ended = grow(proposal, Limits(8, floors=tuple(floors)))
+    assert same(ended, whole.cut(4))
+    # A floor that is just reached ends nothing, nor does a list shorter than the tree.
+    floors[4] = scores[4]
+    assert same(grow(proposal, Limits(8, floors=tuple(floors))), whole)
+    assert same(grow(proposal, Limits(8, floors=(-math.inf,))), whole)
 
 
 def test_ties_at_the_boundary_of_top_k_are_what_the_comparison_catches() -> None:

@@ -35,7 +35,7 @@ class Acceptance:
         """Counts after a round that verified `tree`."""
         taken = [DECAY * count for count in self.taken]
         mass = [DECAY * count for count in self.mass]
-        log_rho, children = tree.log_rho.tolist(), tree.children
+        log_rho, children = tree.log_rho_list, tree.children
         for depth, node in enumerate(verdict.accepted):
             if not children[node]:
                 break
@@ -62,12 +62,18 @@ class Acceptance:
         ]
         return known + [math.log(overall)] * (depth - len(known))
 
+    def gain(self) -> float:
+        """Most that the correction may raise a path score by, as deep as any depth was seen, and
+        two deeper."""
+        factors = self.factors(len(self.taken) + 2)
+        return math.exp(sum(max(0.0, factor) for factor in factors))
+
     def surrogate(self, tree: TokenTree) -> list[float]:
         """A^(0..N): expected tokens of a round that verifies the first n draft nodes.
 
         Corrected conditionals are clipped at one, so that scores never increase along a path.
         """
-        parents, depths, log_rho = tree.parent_list, tree.depth_list, tree.log_rho.tolist()
+        parents, depths, log_rho = tree.parent_list, tree.depth_list, tree.log_rho_list
         factors = [0.0, *self.factors(max(depths))]
         scores, total = [0.0], 1.0
         curve = [total]

@@ -1,5 +1,6 @@
 """The budget that maximises tokens per second, from what a tree is worth and what it costs."""
 
+import math
 import time
 from collections.abc import Callable
 from typing import Literal
@@ -75,12 +76,17 @@ class BestBudget(BudgetController[Prices, Text]):
         return Text()
 
     def before_draft(self, ctx: RoundContext, state: State) -> Limits:
-        """No nodes while speculation is off; else as many as the last budgets make likely."""
+        """No nodes while speculation is off; else as many as the last budgets make likely, and
+        none whose score cannot pay for it."""
         if not state.request.switch.drafts:
             return Limits(0)
         recent = state.request.budgets
         cap = max(LEAST_CAP, 2 * max(recent)) if recent else FIRST_CAP
-        return Limits(min(cap, self._max_nodes))
+        nodes = min(cap, self._max_nodes)
+        pace, prices = self._least_pace(ctx.context, state), state.machine
+        floors = prices.floors(nodes, ctx.context, pace, _believed(state.request).gain())
+        # What is never verified cannot prove itself: the first node is always drafted.
+        return Limits(nodes, floors=(-math.inf, *floors[1:]))
 
     def go_on(self, growth: TokenTree, ctx: RoundContext, state: State) -> bool:
         """Whether one more level can pay for the drafter pass that it costs."""
@@ -114,6 +120,7 @@ class BestBudget(BudgetController[Prices, Text]):
             return ControllerState(prices, text)
         acceptance = text.acceptance.learn(stats.tree, stats.verdict)
         tokens = np.array(acceptance.surrogate(stats.tree))
+        context += stats.committed  # where the next round asks again
         seconds = self._seconds(stats.tree, context, prices)
         best = int((tokens / seconds).argmax())
         switch = text.switch.after_draft(
@@ -141,9 +148,14 @@ class BestBudget(BudgetController[Prices, Text]):
 
     def _seconds(self, tree: TokenTree, context: int, prices: Prices) -> np.ndarray:
         """(N+1,) seconds of a round that drafted and verifies the first n draft nodes."""
-        sizes = np.arange(1.0, len(tree) + 1.0)
-        seconds: np.ndarray = prices.overhead(context) + prices.forward(sizes, context)
-        return seconds
+        return prices.forwards(len(tree), context) + prices.overhead(context)
+
+    def _least_pace(self, context: int, state: State) -> float:
+        """Tokens per second that a round makes whatever it drafts."""
+        if self._objective == "rate":
+            return self._pace(context, state)
+        prices = state.machine
+        return 1.0 / (prices.overhead(context) + float(prices.forwards(1, context)[0]))
 
     def _pace(self, context: int, state: State) -> float:
         """Tokens per second reached so far; plain decoding's before the first round."""

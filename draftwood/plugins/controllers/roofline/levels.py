@@ -34,6 +34,5 @@ def level_pays(
     passes = max(1, deepest)  # the first level comes with the proposal
     before = prices.grown(passes, context)
     if pace is None:
-        sizes = np.arange(1.0, len(tree) + 1.0)
-        pace = float((curve / (before + prices.forward(sizes, context))).max())
+        pace = float((curve / (before + prices.forwards(len(tree), context))).max())
     return bound > pace * (prices.grown(passes + 1, context) - before)

@@ -8,10 +8,11 @@ and one drift for all sizes, which follows a machine that slows down as a whole.
 """
 
 import math
+from functools import cache, cached_property
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from draftwood.core.values import Timings
 
@@ -20,6 +21,12 @@ KNOTS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 takes another kernel than two do: no size lies between those knots, so its price is its own."""
 
 _LOG_KNOTS = np.log(KNOTS)
+
+SPAN = 257
+"""Sizes 1..SPAN that one look at the machine prices at once."""
+
+_SIZES = np.arange(1.0, SPAN + 1.0)
+_LOG_SIZES = np.log(_SIZES)
 
 WINDOW = 9
 """Rounds that a time is the median of: one spike moves nothing, a slower machine is seen in 5."""
@@ -88,8 +95,10 @@ class Prices:
     other: Window = ()
     plain: Window = ()
     source: str = "prior"
+    # Forwards at the last context asked for: a round asks several times, and writes nothing there.
+    _curves: dict[int, np.ndarray] = field(factory=dict, init=False, eq=False, repr=False)
 
-    @property
+    @cached_property
     def drift(self) -> float:
         """Log of how much slower than predicted the whole machine is."""
         return middle(tuple(ratio for ratio, _ in self.ratios), 0.0)
@@ -99,9 +108,23 @@ class Prices:
         correction = np.interp(np.log(tokens), _LOG_KNOTS, self.residuals)
         return self.roof.seconds(tokens, context) * np.exp(correction + self.drift)
 
+    def forwards(self, count: int, context: int) -> np.ndarray:
+        """(count,) seconds of forwards over 1, 2, .. count tokens."""
+        if count > SPAN:
+            whole: np.ndarray = self.forward(np.arange(1.0, count + 1.0), context)
+            return whole
+        curve = self._curves.get(context)
+        if curve is None:
+            correction = np.interp(_LOG_SIZES, _LOG_KNOTS, self.residuals)
+            curve = self.roof.seconds(_SIZES, context) * np.exp(correction + self.drift)
+            self._curves.clear()
+            self._curves[context] = curve
+        return curve[:count]
+
     def overhead(self, context: int) -> float:
         """Seconds of a round that drafts, its forward excluded."""
-        unit = 0.0 if self.draft and self.grow and self.other else self.forward(1, context)
+        known = self.draft and self.grow and self.other
+        unit = 0.0 if known else float(self.forwards(1, context)[0])
         return (
             middle(self.draft, DRAFT * unit)
             + middle(self.grow, GROW * unit)
@@ -111,13 +134,25 @@ class Prices:
     def grown(self, passes: int, context: int) -> float:
         """Seconds of a round that runs the drafter `passes` times, the forward excluded; the
         stage that drafts is one pass, and what grows a tree beside its passes is next to none."""
-        unit = 0.0 if self.draft and self.other else float(self.forward(1, context))
+        unit = 0.0 if self.draft and self.other else float(self.forwards(1, context)[0])
         return passes * middle(self.draft, DRAFT * unit) + middle(self.other, OTHER * unit)
 
     def plain_step(self, context: int) -> float:
         """Seconds of a round that does not draft: one token, one forward."""
-        forward = float(self.forward(1, context))
+        forward = float(self.forwards(1, context)[0])
         return forward + middle(self.plain, middle(self.other, OTHER * forward))
+
+    def floors(self, nodes: int, context: int, pace: float, gain: float) -> tuple[float, ...]:
+        """For node 1..nodes the log path score below which neither it nor any after it can pay.
+
+        pace: tokens per second that a round makes at least. gain: most that a score may grow by
+        correction. A later node adds at most gain times the score of this one, and costs at least
+        the least step between sizes from here on.
+        """
+        steps = np.diff(self.forwards(nodes + 1, context))
+        least = np.minimum.accumulate(steps[::-1])[::-1]
+        scores = np.log(np.maximum(pace / gain * least, 1e-300))
+        return tuple(scores.tolist())
 
     def learn(
         self, timings: Timings, nodes: int, context: int, drafted: bool, caught_up: bool
@@ -127,39 +162,47 @@ class Prices:
         caught_up: whether the drafter ran in the round before too. If not, `other` holds the time
         it took to take in what it had missed, which is no price of a round.
         """
-        after = self
-        if self.roof.corrected:
-            after = self._learn_forward(timings.verify, nodes + 1, context)
+        changes: dict[str, Any] = {}
+        if self.roof.corrected and timings.verify > 0.0:
+            ratios = self._ratios(timings.verify, nodes + 1, context)
+            changes.update(ratios=ratios, residuals=self._blamed(ratios))
         other = timings.judge + timings.commit + timings.other
         if not drafted:
-            return evolve(after, plain=_slide(after.plain, other))
+            return evolve(self, plain=_slide(self.plain, other), **changes)
+        if caught_up:
+            changes["other"] = _slide(self.other, other)
         return evolve(
-            after,
-            draft=_slide(after.draft, timings.draft),
-            grow=_slide(after.grow, timings.grow),
-            other=_slide(after.other, other) if caught_up else after.other,
+            self,
+            draft=_slide(self.draft, timings.draft),
+            grow=_slide(self.grow, timings.grow),
+            **changes,
         )
 
-    def _learn_forward(self, seconds: float, tokens: int, context: int) -> "Prices":
-        if not seconds > 0.0:
-            return self
-        corrected = float(np.interp(math.log(tokens), _LOG_KNOTS, self.residuals))
-        predicted = float(self.roof.seconds(tokens, context)) * math.exp(corrected)
-        ratios = (*self.ratios[1 - WINDOW :], (math.log(seconds / predicted), tokens))
-        after = evolve(self, ratios=ratios)
+    def _ratios(self, seconds: float, tokens: int, context: int) -> tuple[tuple[float, int], ...]:
+        """The window of ratios after a forward of `tokens` that took `seconds`."""
+        if tokens <= SPAN and context in self._curves:  # it was priced when it was chosen
+            predicted = math.log(self._curves[context][tokens - 1]) - self.drift
+        else:
+            predicted = math.log(self.roof.seconds(tokens, context)) + sum(
+                share * self.residuals[knot] for knot, share in _between(tokens)
+            )
+        return (*self.ratios[1 - WINDOW :], (math.log(seconds) - predicted, tokens))
+
+    def _blamed(self, ratios: tuple[tuple[float, int], ...]) -> tuple[float, ...]:
+        """The residuals after a round that left these ratios."""
         if len(ratios) < WINDOW:
-            return after
+            return self.residuals
         # What the machine's drift does not explain belongs to the size. The round in the middle
         # of the window is compared with the median around it: when a machine slows down, that
         # median steps exactly where the rounds do, and no size is blamed for it.
         ratio, size = ratios[WINDOW // 2]
-        error = max(-CLIP, min(CLIP, ratio - after.drift))
+        error = max(-CLIP, min(CLIP, ratio - middle(tuple(r for r, _ in ratios), 0.0)))
         residuals = list(self.residuals)
         for knot, share in _between(size):
             step = STEP_OF_ONE if size == 1 else STEP * share
             learnt = residuals[knot] + step * error
             residuals[knot] = max(-FARTHEST, min(FARTHEST, learnt))
-        return evolve(after, residuals=tuple(residuals))
+        return tuple(residuals)
 
 
 def middle(window: Window, default: float) -> float:
@@ -171,6 +214,7 @@ def _slide(window: Window, value: float) -> Window:
     return (*window[1 - WINDOW :], value)
 
 
+@cache
 def _between(tokens: int) -> list[tuple[int, float]]:
     """The knots around a size, with its share of each."""
     position = float(np.interp(math.log(tokens), _LOG_KNOTS, range(len(KNOTS))))
