@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import Gemma2Config, Gemma2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from draftwood.core.errors import ConfigError, PairingError
+from draftwood.core.errors import ConfigError, PairingError, UnsupportedTarget
 from draftwood.core.hf import load_target
 from draftwood.core.interfaces import DraftWork
 from draftwood.core.options import Sampling
@@ -24,7 +24,12 @@ from draftwood.training import train
 from draftwood.training.config import Eagle3Training, UnrollOptions, load_training
 from draftwood.training.eagle.export import export
 from draftwood.training.eagle.packing import draw, pack
-from draftwood.training.eagle.trainable import DEPTH, TrainableEagle3, drafter_config
+from draftwood.training.eagle.trainable import (
+    DEPTH,
+    TrainableEagle3,
+    check_head,
+    drafter_config,
+)
 from draftwood.training.eagle.unroll import unrolled
 from draftwood.training.evaluation import replayed
 from draftwood.training.features import Features
@@ -305,6 +310,25 @@ def test_a_resumed_run_ends_where_an_unbroken_one_does(tmp_path, target_folder):
     ]
     for name, tensor in ends[0].items():
         torch.testing.assert_close(tensor, ends[1][name], atol=0, rtol=0)
+
+
+def test_a_target_whose_logits_are_capped_is_refused(target):
+    check_head(target.model, target.head_weight())
+    torch.manual_seed(0)
+    config = Gemma2Config(
+        vocab_size=VOCABULARY,
+        hidden_size=WIDTH,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=16,
+        intermediate_size=32,
+        initializer_range=0.5,
+        final_logit_softcapping=2.0,
+    )
+    capped = Gemma2ForCausalLM(config).eval()
+    with pytest.raises(UnsupportedTarget, match="soft cap"):
+        check_head(capped, capped.lm_head.weight)
 
 
 def test_training_learns_what_a_target_always_says(target, data):

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from draftwood.core.errors import UnsupportedTarget
 from draftwood.core.hf.taps import decoder_of
 from draftwood.core.hf.versions import text_config
 from draftwood.core.options import GREEDY_BELOW
@@ -52,12 +53,15 @@ class TrainableEagle3(Trainable):
 
     @classmethod
     def of(cls, config: Eagle3Training, target: Any) -> "TrainableEagle3":
-        """A new one for a loaded target. Raises PairingError where they do not fit."""
+        """A new one for a loaded target. Raises PairingError for taps that it does not have,
+        UnsupportedTarget if its law cannot be made from its states."""
         drafter = drafter_config(config.drafter, target.model)
+        head = target.head_weight().detach().float()
+        check_head(target.model, head)
         return cls(
             initialise(Eagle3Model(drafter), target.model).to(target.device),
             target.embedding_weight().detach().float(),
-            target.head_weight().detach().float(),
+            head,
             config.train,
             last=text_config(target.model).num_hidden_layers - 1,
             target=config.target if isinstance(config.target, str) else None,
@@ -165,6 +169,20 @@ def drafter_config(shape: Eagle3Shape, model: Any) -> Eagle3Config:
         norm_output=shape.norm_output,
         layout="speculators",
     )
+
+
+@torch.inference_mode()
+def check_head(model: Any, head: Tensor) -> None:
+    """Raises UnsupportedTarget unless logits are the head (V, d) times the final-normed states,
+    from which labels are made."""
+    tokens = torch.arange(8, device=head.device)[None]
+    states = decoder_of(model)(tokens, use_cache=False).last_hidden_state.float()
+    logits = model(tokens, use_cache=False).logits.float()
+    if not torch.allclose(F.linear(states, head), logits, atol=1e-2, rtol=1e-3):
+        raise UnsupportedTarget(
+            "the target's logits are not its head times its final states (a soft cap, a scale?), "
+            "and an eagle3 drafter learns, and drafts, by that head; train dflash instead"
+        )
 
 
 def initialise(model: Eagle3Model, target: Any) -> Eagle3Model:
