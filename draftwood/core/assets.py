@@ -8,8 +8,12 @@ from draftwood.core.errors import CheckpointError
 
 DEFAULT = "tiny-python"
 
+Part = Literal["target", "drafter", "dblast", "eagle3", "draft"]
+"""What a bundled set of models has: the target, and for it a block drafter, one with branches, an
+EAGLE-3 drafter and a small language model, whose tokenizer lies with the target alone."""
 
-def resolve(value: Path | str, part: Literal["target", "drafter"]) -> Path | str:
+
+def resolve(value: Path | str, part: Part) -> Path | str:
     """A folder for `builtin` and `builtin:NAME`; any other path or hub name as it is.
 
     Raises CheckpointError naming the choices if there is no such bundled model.

@@ -2,19 +2,22 @@
 
 from pathlib import Path
 
-from draftwood.core.assets import resolve
+from draftwood.core.assets import Part, resolve
 from draftwood.core.errors import CheckpointError
 
 WEIGHTS = ["*.json", "*.safetensors"]
 PICKLES = ["*.bin", "*.pt", "*.pth"]
 
 
-def config_file(checkpoint: Path | str, revision: str | None = None) -> Path | None:
+def config_file(
+    checkpoint: Path | str, revision: str | None = None, *, part: Part = "drafter"
+) -> Path | None:
     """The checkpoint's config.json if this machine has it; never downloads.
 
-    Raises CheckpointError if the checkpoint is a folder without one.
+    part: which of the bundled models `builtin` means. Raises CheckpointError if the checkpoint is
+    a folder without one.
     """
-    place = resolve(checkpoint, "drafter")
+    place = resolve(checkpoint, part)
     folder = Path(place)
     if folder.is_dir():
         path = folder / "config.json"
@@ -29,13 +32,20 @@ def config_file(checkpoint: Path | str, revision: str | None = None) -> Path | N
     return Path(cached) if isinstance(cached, str) else None
 
 
-def fetch(checkpoint: Path | str, revision: str | None = None, *, pickles: bool = False) -> Path:
+def fetch(
+    checkpoint: Path | str,
+    revision: str | None = None,
+    *,
+    pickles: bool = False,
+    part: Part = "drafter",
+) -> Path:
     """The checkpoint's folder, downloaded from the hub if it is a hub name.
 
-    pickles: also fetch weights that are not safetensors. Raises CheckpointError if it is neither
-    a folder nor to be had from the hub, saying which was tried.
+    pickles: also fetch weights that are not safetensors. part: which of the bundled models
+    `builtin` means. Raises CheckpointError if it is neither a folder nor to be had from the hub,
+    saying which was tried.
     """
-    place = resolve(checkpoint, "drafter")
+    place = resolve(checkpoint, part)
     if Path(place).is_dir():
         return Path(place)
     if isinstance(place, Path):

@@ -22,6 +22,7 @@ from draftwood.plugins.controllers.roofline import Roofline
 from draftwood.plugins.controllers.roofline.prices import Prices
 from draftwood.plugins.controllers.roofline.probing import nominal
 from draftwood.plugins.trees.best_first import BestFirst
+from draftwood.plugins.trees.branches import Branches, Lottery
 from draftwood.plugins.trees.chain import Chain
 from draftwood.plugins.trees.options import (
     BestFirstOptions,
@@ -63,7 +64,15 @@ TREES: Mapping[str, tuple[Draws, Callable[[], TreePolicy]]] = {
     "sampled-iid": (Draws.IID, partial(Sampled, SampledOptions(widths=(2, 1), replacement=True))),
     "sampled-without": (Draws.WITHOUT_REPLACEMENT, partial(Sampled, SampledOptions(widths=(2, 1)))),
 }
-"""Trees of depth <= 2 and at most 4 nodes, with how their nodes are chosen."""
+"""Trees of depth <= 2 and at most 4 nodes, with how their nodes are chosen; over any law."""
+
+MIXTURE_TREES: Mapping[str, tuple[Draws, Callable[[], TreePolicy]]] = {
+    "branches": (Draws.DETERMINISTIC, Branches),
+    "lottery": (Draws.CHAIN, Lottery),
+}
+"""Trees that only a mixture has."""
+
+EVERY_TREE = {**TREES, **MIXTURE_TREES}
 
 VERIFIERS: Mapping[str, tuple[frozenset[Draws], Callable[[], Verifier]]] = {
     "match": (frozenset(Draws), Match),
@@ -116,8 +125,11 @@ class Cell:
 
     @property
     def refused(self) -> bool:
-        """Whether the verifier has no law for the tree's draws."""
-        return TREES[self.tree][0] not in VERIFIERS[self.verifier][0]
+        """Whether the tree does not grow from the drafter's law, or the verifier has no law for
+        the tree's draws."""
+        if self.tree in MIXTURE_TREES and self.drafter != "mixture":
+            return True
+        return EVERY_TREE[self.tree][0] not in VERIFIERS[self.verifier][0]
 
     @property
     def options(self) -> GenerationOptions:
@@ -141,7 +153,7 @@ class Cell:
             toy_target(self.seed),
             verifier or VERIFIERS[self.verifier][1](),
             drafter or toy_drafter(self.drafter, self.seed),
-            tree or TREES[self.tree][1](),
+            tree or EVERY_TREE[self.tree][1](),
             controller or CONTROLLERS[self.controller](),
             ScriptedClock(script),
         )

@@ -7,11 +7,19 @@ from typing import Any
 
 from attrs import evolve
 
-from draftwood.testing.cells import CONTROLLERS, FILTERS, LAWS, TEMPERATURES, TREES, VERIFIERS, Cell
+from draftwood.testing.cells import (
+    CONTROLLERS,
+    EVERY_TREE,
+    FILTERS,
+    LAWS,
+    TEMPERATURES,
+    VERIFIERS,
+    Cell,
+)
 
 AXES: Mapping[str, Sequence[Any]] = {
     "drafter": LAWS,
-    "tree": tuple(TREES),
+    "tree": tuple(EVERY_TREE),
     "verifier": tuple(VERIFIERS),
     "controller": tuple(CONTROLLERS),
     "temperature": TEMPERATURES,

@@ -8,6 +8,7 @@ import hashlib
 import random
 from collections.abc import Callable, Mapping
 from functools import cache
+from typing import Literal
 
 import torch
 from attrs import frozen
@@ -23,6 +24,8 @@ from draftwood.testing.proposals import Autoregressive, Path
 
 VOCAB = 3
 DEPTH = 2
+
+Kind = Literal["distinct", "repeated", "never"]
 
 
 def seeded(*key: object) -> random.Random:
@@ -54,6 +57,34 @@ def toy_drafter(law: Law, seed: int = 0, depth: int = DEPTH, vocab: int = VOCAB)
     @cache
     def propose(prefix: Prefix, sampling: Sampling) -> Proposal:
         return toy_proposal(law, (seed, prefix), sampling, depth, vocab)
+
+    return OracleDrafter(propose)
+
+
+def toy_mixtures(
+    branches: int,
+    kind: Kind = "distinct",
+    seed: int = 0,
+    depth: int = DEPTH,
+    vocab: int = VOCAB,
+) -> OracleDrafter:
+    """A drafter of mixtures of so many branches.
+
+    kind: distinct; repeated, where the last branch is the first once more; or never, where the
+    last branch has no weight, and is far from the others.
+    """
+
+    @cache
+    def propose(prefix: Prefix, sampling: Sampling) -> Proposal:
+        key = (branches, seed, prefix)
+        prior = _logits((1, branches), "prior", key).nan_to_num(neginf=-1.0)[0]
+        logits = _logits((branches, depth, vocab), "branches", key)
+        if kind == "repeated":
+            logits[-1] = logits[0]
+        if kind == "never":
+            prior[-1] = -torch.inf
+        z_t = seeded("prior temperature", key).choice((0.5, 1.0, 2.0))
+        return Mixture(prior, logits, sampling, Vocabulary(vocab), z_t)
 
     return OracleDrafter(propose)
 

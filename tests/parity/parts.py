@@ -18,7 +18,7 @@ from draftwood.plugins.controllers.roofline import Roofline
 from draftwood.testing import ScriptedClock, ScriptedCosts
 
 from .models import VOCAB, prompt_of, target_of
-from .scripted import scripted
+from .scripted import scripted, scripted_mixture
 
 NEW = 210
 """New tokens of a text: through the window of every prompt and far past it."""
@@ -32,7 +32,12 @@ TREES: dict[str, tuple[str, dict[str, Any]]] = {
     "sampled-chain": ("sampled", {}),
     "sampled-tree": ("sampled", {"widths": (3, 2, 1, 1)}),
     "sampled-iid": ("sampled", {"widths": (3, 2, 1, 1), "replacement": True}),
+    "branches": ("branches", {}),
+    "lottery": ("lottery", {}),
 }
+MIXTURES = ("branches", "lottery", "levelled")
+"""Trees that are grown over a mixture here; `levelled` could do without."""
+
 CONTROLLERS = ("fixed", "measured", "roofline-nominal", "roofline-wall")
 VERIFIERS = ("match", "ratio", "multi_round", "traversal")
 CLOCK = (1e-3, 2e-3, 5e-4, 8e-3)
@@ -120,9 +125,10 @@ def speculative(
     """The same request with drafts of the plain text, a share of them wrong."""
     text = (*case.prompt, *plain(case))
     judge = build_component(Kind.VERIFIER, verifier) if isinstance(verifier, str) else verifier
+    drafter = scripted_mixture if tree_name in MIXTURES else scripted
     pipeline = Pipeline(
         case.target,
-        scripted(text, VOCAB),
+        drafter(text, VOCAB),
         tree(tree_name),
         controller(controller_name),
         judge,

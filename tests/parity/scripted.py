@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import Factorized, Proposal, Vocabulary
+from draftwood.core.proposals import Factorized, Mixture, Proposal, Vocabulary
 from draftwood.testing import OracleDrafter
 
 DEPTH = 7
@@ -22,6 +22,31 @@ def scripted(
     At a share `errors` of positions the true token is second, where only a tree finds it, or (one
     time in three) has no place among the likely ones.
     """
+    logits = _scores(text, vocab, errors, depth, seed)
+
+    def propose(prefix: tuple[int, ...], sampling: Sampling) -> Proposal:
+        rows = logits[len(prefix) : len(prefix) + depth]
+        return Factorized(rows, sampling, Vocabulary(vocab))
+
+    return OracleDrafter(propose)
+
+
+def scripted_mixture(
+    text: Sequence[int], vocab: int, branches: int = 3, errors: float = 0.35, depth: int = DEPTH
+) -> OracleDrafter:
+    """The same from several branches, each wrong at positions of its own."""
+    every = torch.stack([_scores(text, vocab, errors, depth, seed) for seed in range(branches)])
+    prior = torch.linspace(0.0, 1.0, branches)
+
+    def propose(prefix: tuple[int, ...], sampling: Sampling) -> Proposal:
+        rows = every[:, len(prefix) : len(prefix) + depth]
+        return Mixture(prior, rows, sampling, Vocabulary(vocab), 0.7)
+
+    return OracleDrafter(propose)
+
+
+def _scores(text: Sequence[int], vocab: int, errors: float, depth: int, seed: int) -> torch.Tensor:
+    """(positions, V) logits, a row for the token at each position."""
     rng = random.Random(seed)
     noise = torch.Generator().manual_seed(seed)
     padded = [*text, *(0 for _ in range(depth))]
@@ -32,9 +57,4 @@ def scripted(
         if rng.random() < errors:
             ranks = [other, token if rng.random() < 2 / 3 else (other + 1) % vocab]
         logits[position, ranks[0]], logits[position, ranks[1]] = SURE, SECOND
-
-    def propose(prefix: tuple[int, ...], sampling: Sampling) -> Proposal:
-        rows = logits[len(prefix) : len(prefix) + depth]
-        return Factorized(rows, sampling, Vocabulary(vocab))
-
-    return OracleDrafter(propose)
+    return logits

@@ -92,7 +92,7 @@ class BonusFromP(Ratio):
         return Verdict(tuple(accepted), rng.categorical(laws.law(node), laws.position(node)))
 
 
-_rejected = traversal._rejected
+_rejected = traversal.rejected
 
 
 class _WrongRejection(Traversal):
@@ -103,11 +103,11 @@ class _WrongRejection(Traversal):
         raise NotImplementedError
 
     def judge(self, laws: NodeLaws, tree: TokenTree, rng: Randomness) -> Verdict:
-        traversal._rejected = self.rejected
+        traversal.rejected = self.rejected
         try:
             return super().judge(laws, tree, rng)
         finally:
-            traversal._rejected = _rejected
+            traversal.rejected = _rejected
 
 
 class PotentialKept(_WrongRejection):

@@ -20,7 +20,15 @@ from draftwood.plugins.trees.best_first import BestFirst
 from draftwood.plugins.trees.options import BestFirstOptions
 from draftwood.plugins.verifiers.match import Match
 from draftwood.testing import assert_lossless
-from draftwood.testing.cells import HORIZON, LAWS, PROMPT, TREES, VERIFIERS, Cell
+from draftwood.testing.cells import (
+    EVERY_TREE,
+    HORIZON,
+    LAWS,
+    MIXTURE_TREES,
+    PROMPT,
+    VERIFIERS,
+    Cell,
+)
 from draftwood.testing.covering import AXES, covering, grid
 from draftwood.testing.toys import toy_target
 
@@ -32,6 +40,8 @@ best_first       exact  refused  refused      refused
 sampled-chain    exact  exact    exact        exact
 sampled-iid      exact  refused  exact        exact
 sampled-without  exact  refused  exact        exact
+branches         exact  refused  refused      refused
+lottery          exact  exact    exact        exact
 """
 """Trees by rules. `ratio` has a law for one drawn path; the others judge siblings, drawn ones
 too, but a tree of best tokens was not drawn from any law that p/q could be taken of."""
@@ -63,7 +73,7 @@ def test_the_law_is_the_targets(cell: Cell) -> None:
 
 
 def test_the_matrix_is_full() -> None:
-    assert set(EXPECTED) == set(itertools.product(TREES, VERIFIERS))
+    assert set(EXPECTED) == set(itertools.product(EVERY_TREE, VERIFIERS))
     for axis, values in AXES.items():
         for rule in ("match", "ratio"):
             of_rule = [cell for cell in GRID if cell.verifier == rule]
@@ -74,17 +84,18 @@ def test_the_matrix_is_full() -> None:
 
 @pytest.mark.parametrize(("tree", "rule"), EXPECTED)
 def test_what_has_no_law_is_refused_before_loading(tree: str, rule: str) -> None:
+    ngram, dblast = {"use": "ngram"}, {"use": "dblast", "checkpoint": "some/drafter"}
     config = load_config(
         {
             "target": {"model": "some/model"},
-            "drafter": {"use": "ngram"},
+            "drafter": dblast if tree in MIXTURE_TREES else ngram,
             "tree": {"use": tree.partition("-")[0], **SAMPLED.get(tree, {})},
             "controller": {"use": "fixed"},
             "verifier": {"use": rule},
         }
     )
     refused = EXPECTED[tree, rule] == "refused"
-    assert Cell(tree=tree, verifier=rule).refused == refused
+    assert Cell("mixture", tree, rule).refused == refused
     if refused:
         with pytest.raises(CompositionError, match="would change the output"):
             check_composition(config)

@@ -156,7 +156,8 @@ class _Laws:
         """The `width` best tokens of every branch at `depth`: their C target ids, their laws
         (K, C), and each branch's `width`-th largest probability, (K,)."""
         if self._best is None or self._best[0].shape[-1] < width:
-            self._best = tuple(self.draft.topk(width, -1))
+            found = self.draft.topk(width, -1)
+            self._best = found.values, found.indices
         values, tokens = self._best
         at = tokens[:, depth, :width].unique()
         return self.vocabulary.tokens(at), self.draft[:, depth, at], values[:, depth, width - 1]

@@ -1,10 +1,11 @@
 """Options of the bundled drafters. Torch-free."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from attrs import field, fields, frozen
-from attrs.validators import and_, ge, gt, lt
+from attrs import Attribute, field, fields, frozen
+from attrs.validators import and_, ge, gt, lt, optional
 
 
 @frozen
@@ -33,6 +34,29 @@ class DFlashOptions:
     checkpoint: Path | str
     revision: str | None = None
     allow_pickle: bool = False
+
+
+def _temperatures(_: object, attribute: "Attribute[Any]", value: Any) -> None:
+    """A number, or [target temperature, Z_T] pairs whose first numbers rise."""
+    table = value if isinstance(value, tuple) else ((0.0, value),)
+    if any(number < 0 for pair in table for number in pair):
+        raise ValueError(f"'{attribute.name}' holds temperatures, which are not negative: {value}")
+    if not table or any(low >= high for (low, _), (high, _) in pairwise(table)):
+        raise ValueError(f"'{attribute.name}': target temperatures must rise: {value}")
+
+
+@frozen
+class DBlastOptions(DFlashOptions):
+    """checkpoint: a folder or hub name in the z-lab layout with a `dblast_config`, or of a
+    first-generation DFlash drafter, which is one branch; or "builtin".
+    revision: of a hub name. allow_pickle: read weights that are not safetensors, which can run
+    code: only for files you trust. prior_temperature: Z_T, the temperature of the law over
+    branches; or a list of [target temperature, Z_T], a line between them, as `draftwood tune-zt`
+    prints it; None for the checkpoint's own table, 1.0 if it has none."""
+
+    prior_temperature: float | tuple[tuple[float, float], ...] | None = field(
+        default=None, validator=optional(_temperatures)
+    )
 
 
 @frozen

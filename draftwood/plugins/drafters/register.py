@@ -7,6 +7,7 @@ from draftwood.core.checkpoints import config_file
 from draftwood.core.hookspecs import hookimpl
 from draftwood.core.plugin import DrafterTraits, Plugin
 from draftwood.plugins.drafters.options import (
+    DBlastOptions,
     DFlashOptions,
     DraftModelOptions,
     Eagle3Options,
@@ -25,6 +26,24 @@ def _dflash_traits(options: DFlashOptions) -> DrafterTraits:
     config = DFlashConfig.from_file(path)
     return DrafterTraits(
         law="markov" if config.selector_rank else "factorized",
+        max_depth=config.block_size - 1,
+        taps=config.target_layer_ids,
+        target_hidden_size=config.hidden_size,
+        target_layers=config.num_target_layers,
+        vocab_size=config.vocab_size,
+    )
+
+
+def _dblast_traits(options: DBlastOptions) -> DrafterTraits:
+    """From the checkpoint's config.json; a hub checkpoint not yet here says little."""
+    from draftwood.plugins.drafters.dblast.config import DBlastConfig
+
+    path = config_file(options.checkpoint, options.revision, part="dblast")
+    if path is None:
+        return DrafterTraits(law="mixture", max_depth=1, taps=None)
+    config = DBlastConfig.from_file(path)
+    return DrafterTraits(
+        law="mixture",
         max_depth=config.block_size - 1,
         taps=config.target_layer_ids,
         target_hidden_size=config.hidden_size,
@@ -93,6 +112,13 @@ def _union_traits(options: UnionOptions) -> DrafterTraits:
 @hookimpl
 def draftwood_register_drafters() -> list[Plugin]:
     return [
+        Plugin(
+            name="dblast",
+            summary="a mixture of K blocks from one pass (DBlast, or a DFlash checkpoint: K = 1)",
+            options=DBlastOptions,
+            factory="draftwood.plugins.drafters.dblast.drafter:DBlast",
+            traits=_dblast_traits,
+        ),
         Plugin(
             name="dflash",
             summary="a block of next-token laws from one pass (DFlash and DFlash 2 checkpoints)",

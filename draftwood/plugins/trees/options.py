@@ -88,6 +88,27 @@ class StaticOptions:
 
 
 @frozen
+class BranchesOptions:
+    """The greedy branches of a mixture, merged where they agree.
+
+    score_temperature: of the law that path scores come from, None for the request's own but at
+    least 0.8.
+    """
+
+    score_temperature: float | None = field(default=None, validator=optional(gt(0.0)))
+
+
+@frozen
+class LotteryOptions:
+    """One greedy branch of a mixture, drawn from its prior (DBlast as published).
+
+    length: most draft nodes, None for as deep as the drafter goes.
+    """
+
+    length: int | None = field(default=None, validator=optional(ge(1)))
+
+
+@frozen
 class SampledOptions:
     """Chains and trees drawn from the proposal's own law.
 

@@ -7,8 +7,10 @@ from draftwood.core.hookspecs import hookimpl
 from draftwood.core.plugin import Draws, Plugin, TreeTraits
 from draftwood.plugins.trees.options import (
     BestFirstOptions,
+    BranchesOptions,
     ChainOptions,
     DynamicOptions,
+    LotteryOptions,
     SampledOptions,
     StaticOptions,
 )
@@ -17,6 +19,9 @@ from draftwood.plugins.trees.options import (
 def _scored(options: Any) -> TreeTraits:
     """Nodes are chosen by scores; any form of law will do."""
     return TreeTraits(Draws.DETERMINISTIC)
+
+
+MIXTURE = frozenset({"mixture"})
 
 
 @hookimpl
@@ -31,6 +36,13 @@ def draftwood_register_trees() -> Iterable[Plugin]:
             _scored,
         ),
         Plugin(
+            "branches",
+            "the greedy branches of a mixture, merged into one tree",
+            BranchesOptions,
+            f"{home}.branches:Branches",
+            lambda options: TreeTraits(Draws.DETERMINISTIC, MIXTURE),
+        ),
+        Plugin(
             "chain",
             "one path: the best token after the best token",
             ChainOptions,
@@ -43,6 +55,13 @@ def draftwood_register_trees() -> Iterable[Plugin]:
             DynamicOptions,
             f"{home}.dynamic:Dynamic",
             _scored,
+        ),
+        Plugin(
+            "lottery",
+            "one greedy branch of a mixture, drawn from its prior (DBlast as published)",
+            LotteryOptions,
+            f"{home}.branches:Lottery",
+            lambda options: TreeTraits(Draws.CHAIN, MIXTURE),
         ),
         Plugin(
             "sampled",

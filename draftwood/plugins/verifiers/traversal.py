@@ -49,14 +49,14 @@ def _visit(
         verdict = _visit(child, below, laws, tree, rng)
         if verdict is not None:
             return verdict
-        potential, p = _rejected(potential, p, q)
+        potential, p = rejected(potential, p, q)
     position = laws.position(node)
     if node == 0 or rng.accept(potential, position, 2 * node):
         return Verdict(tuple(tree.path(node)), rng.categorical(p, position, 2 * node + 1))
     return None
 
 
-def _rejected(potential: float, p: Tensor, q: Tensor) -> tuple[float, Tensor]:
+def rejected(potential: float, p: Tensor, q: Tensor) -> tuple[float, Tensor]:
     """The node's potential and law after a child drawn from q was rejected.
 
     With R = max(a p - q, 0) and S its sum they are S / (S + 1 - a) and R / S. Written so, and not

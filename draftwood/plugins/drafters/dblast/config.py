@@ -71,17 +71,19 @@ class DBlastConfig(DFlashConfig):
         return found
 
     def prior_temperature(self, temperature: float) -> float:
-        """Z_T for a target temperature: between tuned ones along a line, beyond them the last
-        one; 1.0 where none were tuned."""
-        table = self.prior_temperatures
-        if not table:
-            return 1.0
-        if temperature <= table[0][0]:
-            return table[0][1]
-        for (low, z_low), (high, z_high) in pairwise(table):
-            if temperature <= high:
-                return z_low + (z_high - z_low) * (temperature - low) / (high - low)
-        return table[-1][1]
+        """Z_T for a target temperature; 1.0 where none were tuned."""
+        return between(self.prior_temperatures, temperature) if self.prior_temperatures else 1.0
+
+
+def between(table: Sequence[tuple[float, float]], temperature: float) -> float:
+    """Z_T from (target temperature, Z_T) pairs, temperatures rising: on the line between two,
+    beyond them the last one."""
+    if temperature <= table[0][0]:
+        return table[0][1]
+    for (low, z_low), (high, z_high) in pairwise(table):
+        if temperature <= high:
+            return z_low + (z_high - z_low) * (temperature - low) / (high - low)
+    return table[-1][1]
 
 
 def _branches(section: Mapping[str, Any], base: DFlashConfig) -> dict[str, Any]:

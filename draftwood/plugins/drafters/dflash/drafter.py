@@ -1,11 +1,14 @@
 """`dflash`: a whole block of next-token laws from one pass over [anchor, mask, mask, ...]."""
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
 
 import torch
 from attrs import frozen
 from torch import Tensor
 
+from draftwood.core.assets import Part
 from draftwood.core.checkpoints import fetch
 from draftwood.core.errors import PairingError, RequestError
 from draftwood.core.interfaces import Drafter, DraftSession, DraftWork, Target
@@ -57,14 +60,24 @@ class DFlash(Drafter):
     A checkpoint of the first generation proposes independent positions; one of the second has a
     selector over each position's candidates, so its law depends on the parent token. Reads the
     z-lab and the speculators layouts.
+
+    part: what is bundled of its kind.
     """
+
+    part: ClassVar[Part] = "drafter"
 
     def __init__(self, options: DFlashOptions) -> None:
         self.options = options
-        folder = fetch(options.checkpoint, options.revision, pickles=options.allow_pickle)
-        self.model = DFlashModel.from_folder(folder, allow_pickle=options.allow_pickle)
+        folder = fetch(
+            options.checkpoint, options.revision, pickles=options.allow_pickle, part=self.part
+        )
+        self.model = self.load(folder)
         self.config = self.model.config
         self._shared: Shared | None = None
+
+    def load(self, folder: Path) -> DFlashModel:
+        """The network of a checkpoint folder."""
+        return DFlashModel.from_folder(folder, allow_pickle=self.options.allow_pickle)
 
     @property
     def taps(self) -> tuple[int, ...]:
@@ -123,12 +136,18 @@ class DFlash(Drafter):
             item.position, item.position + config.block_size, device=block.device
         )
         # The block keeps its full length, since slots see each other; only the output is cut.
-        hidden = model.block(block, positions, session.cache.views())
+        slots = model.block_with_anchor(block, positions, session.cache.views())
+        depth = config.block_size - 1
         if item.limits.depth is not None:
-            hidden = hidden[: item.limits.depth]
+            depth = min(depth, item.limits.depth)
+        return self.proposal(slots[: depth + 1], item.anchor, session)
+
+    def proposal(self, slots: Tensor, anchor: int, session: DFlashSession) -> Proposal:
+        """The law that final-normed states (1 + D, d) give, the anchor's slot first."""
+        model, shared, hidden = self.model, session.shared, slots[1:]
         logits = model.logits(hidden, shared.head)
         if model.selector is None:
             return Factorized(logits, session.sampling, shared.vocabulary)
-        candidates, first, pair = model.selector.scores(logits, hidden, item.anchor)
+        candidates, first, pair = model.selector.scores(logits, hidden, anchor)
         candidates = shared.vocabulary.tokens(candidates)
         return Markov(candidates, first, pair, session.sampling, shared.vocabulary.size)

@@ -1,0 +1,186 @@
+"""Mixtures keep the target's law under every rule: one branch or several, repeated, never taken."""
+
+from typing import Any
+
+import pytest
+import torch
+from attrs import evolve
+
+from draftwood.core.interfaces import Drafter, DraftWork
+from draftwood.core.proposals import Mixture, Proposal
+from draftwood.core.randomness import Randomness
+from draftwood.core.values import Limits, TokenTree
+from draftwood.plugins.trees.branches import Lottery, lottery_chain
+from draftwood.plugins.trees.options import SampledOptions
+from draftwood.testing import Enumerating, outcomes
+from draftwood.testing.cells import EVERY_TREE, PROMPT, TEMPERATURES, VERIFIERS, Cell
+from draftwood.testing.toys import DEPTH, toy_mixtures
+
+from . import faults
+
+MIXTURES = [(1, "distinct")] + [
+    (branches, kind) for branches in (2, 4) for kind in ("distinct", "repeated", "never")
+]
+PAIRS = [
+    (tree, rule)
+    for tree in ("best_first", "branches", "lottery", "sampled-chain", "sampled-iid")
+    for rule in VERIFIERS
+    if not Cell("mixture", tree, rule).refused and (rule != "match" or "sampled" not in tree)
+]
+CASES = [
+    (*pair, *mixture, TEMPERATURES[(i + j) % 4], ("none", "top_k", "top_p")[(i + 2 * j) % 3])
+    for i, pair in enumerate(PAIRS)
+    for j, mixture in enumerate(MIXTURES)
+]
+
+
+@pytest.mark.parametrize(("tree", "rule", "branches", "kind", "temperature", "filters"), CASES)
+def test_the_law_is_the_targets(
+    tree: str, rule: str, branches: int, kind: Any, temperature: float, filters: str
+) -> None:
+    cell = Cell("mixture", tree, rule, "fixed", temperature, filters, seed=branches)
+    cell.check(drafter=toy_mixtures(branches, kind, seed=branches))
+
+
+def mixture(branches: int, kind: Any, seed: int, temperature: float = 1.0) -> Mixture:
+    cell = Cell(temperature=temperature)
+    drafter = toy_mixtures(branches, kind, seed)
+    found = drafter._propose(PROMPT, cell.options.sampling)
+    assert isinstance(found, Mixture)
+    return found
+
+
+@pytest.mark.parametrize(("branches", "kind"), MIXTURES)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_lottery_draws_from_the_laws_it_declares(branches: int, kind: Any, seed: int) -> None:
+    """Over its one draw: a path's chance is the product of the laws along it, and those are the
+    mixture's conditionals at temperature 0."""
+    proposal = mixture(branches, kind, seed)
+    chance: dict[tuple[int, ...], float] = {}
+    declared: dict[tuple[int, ...], float] = {}
+
+    def draw(rng: Enumerating) -> TokenTree:
+        return Lottery().grow(0, proposal, Limits(4), lambda tree: True, rng).validate()
+
+    for weight, tree, _ in outcomes(draw):
+        path = tuple(tree.token_list[1:])
+        assert len(path) == DEPTH
+        chance[path] = chance.get(path, 0.0) + weight
+        assert tree.q is not None
+        declared[path] = float(tree.log_rho[-1].exp())
+        cold, at = proposal.tempered(0.0), proposal.tempered(0.0).root()
+        for node, token in enumerate(path):
+            assert torch.allclose(tree.q[node], cold.law(at)[0], atol=1e-15)
+            if node + 1 < DEPTH:
+                at = cold.advance(at, torch.tensor([0]), torch.tensor([token]))
+    assert chance == pytest.approx(declared, abs=1e-12)
+
+
+def test_a_lotterys_length_does_not_depend_on_its_draw() -> None:
+    proposal = mixture(4, "distinct", 1)
+
+    def nodes(limits: Limits) -> set[int]:
+        return {
+            tree.nodes
+            for _, tree, _ in outcomes(
+                lambda rng: Lottery().grow(0, proposal, limits, lambda tree: True, rng)
+            )
+        }
+
+    assert nodes(Limits(4)) == {DEPTH}
+    assert nodes(Limits(1)) == nodes(Limits(4, 1)) == {1}
+    assert nodes(Limits(0)) == nodes(Limits(4, 0)) == {0}
+
+
+@pytest.mark.parametrize("kind", ["repeated", "never"])
+def test_the_tree_of_branches_has_each_path_once_and_none_that_is_never_taken(kind: Any) -> None:
+    proposal = mixture(4, kind, 2)
+    tree = EVERY_TREE["branches"][1]().grow(
+        0, proposal, Limits(99), lambda tree: True, Enumerating()
+    )
+    tree.validate()
+    leaves = [node for node in range(1, len(tree)) if not tree.children[node]]
+    found = {tuple(tree.token_list[i] for i in tree.path(node)[1:]) for node in leaves}
+    taken = 3 if kind == "never" else 4
+    assert found == set(map(tuple, proposal.greedy()[:taken].tolist()))
+
+
+class Judged(Lottery):
+    """Draws a branch and declares other laws for its tokens."""
+
+    def __init__(self, law: str) -> None:
+        super().__init__()
+        self.law = law
+
+    def grow(
+        self, anchor: int, proposal: Proposal, limits: Limits, go_on: Any, rng: Randomness
+    ) -> TokenTree:
+        tree = super().grow(anchor, proposal, limits, go_on, rng)
+        assert isinstance(proposal, Mixture)
+        if tree.q is None:
+            return tree
+        cold = proposal.tempered(0.0)
+        if self.law == "marginals":  # of the branches' tokens, whatever came before
+            hot = torch.nn.functional.one_hot(cold.greedy(), tree.q.shape[1]).double()
+            return faults.same_but(
+                tree, torch.einsum("k,kdv->dv", cold.weights(), hot)[: tree.nodes]
+            )
+        if self.law == "untempered":
+            other = evolve(proposal, prior_temperature=1.0)
+            drawn = int(
+                (proposal.greedy()[:, : tree.nodes] == tree.tokens[1:]).all(1).long().argmax()
+            )
+            return faults.same_but(tree, lottery_chain(anchor, other, drawn, tree.nodes).q)
+        raise AssertionError(self.law)
+
+
+class Tempered(Drafter):
+    """Mixtures whose prior is tempered far from 1."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def open(self, target: Any, sampling: Any) -> Any:
+        return self.inner.open(target, sampling)
+
+    def propose(self, work: Any) -> list[Proposal]:
+        items: list[DraftWork] = list(work)
+        return [evolve(found, prior_temperature=3.0) for found in self.inner.propose(items)]
+
+
+@pytest.mark.parametrize("law", ["marginals", "untempered"])
+@pytest.mark.parametrize("rule", ["ratio", "multi_round", "traversal"])
+def test_another_law_of_the_lottery_is_rejected(law: str, rule: str) -> None:
+    """Negative control of the first test: the draw is right, what is declared of it is not."""
+    drafter = Tempered(toy_mixtures(4, "distinct", 1))
+    cell = Cell("mixture", "lottery", rule, seed=1)
+    cell.check(drafter=drafter)
+    with pytest.raises(AssertionError, match="first wrong prefix"):
+        cell.check(drafter=drafter, tree=Judged(law))
+    assert cell.compare(drafter=drafter, tree=Judged(law)).max_error > 1e-3
+
+
+PAIR = SampledOptions(widths=(2,))
+
+
+@pytest.mark.parametrize(
+    ("tree", "rule", "right", "wrong"),
+    [
+        (
+            "sampled-iid",
+            "multi_round",
+            faults.Sampled(faults.WIDE),
+            faults.MergedDuplicates(faults.WIDE),
+        ),
+        ("sampled-without", "traversal", faults.Sampled(PAIR), faults.CutByScore(PAIR)),
+    ],
+    ids=["merged duplicates", "cut by score"],
+)
+def test_faults_of_sampled_trees_are_rejected_over_mixtures_too(
+    tree: str, rule: str, right: Any, wrong: Any
+) -> None:
+    drafter = toy_mixtures(4, "repeated", 2)
+    cell = Cell("mixture", tree, rule, seed=2)
+    cell.check(drafter=drafter, tree=right)
+    with pytest.raises(AssertionError, match="first wrong prefix"):
+        cell.check(drafter=drafter, tree=wrong)
