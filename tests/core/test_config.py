@@ -366,14 +366,17 @@ def test_a_pipeline_argument_is_a_builtin_name_or_a_file(registry):
     assert "'bastin' is neither a builtin pipeline nor a file; did you mean 'bastion'?" in str(
         error.value
     )
-    assert "builtin: bastion, dflash, dflash-ratio, eagle-static" in str(error.value)
+    assert "builtin: bastion, bastion-eagle3, dflash, dflash-ratio" in str(error.value)
 
 
 def test_the_builtin_pipelines_are_these():
     assert list(builtin_pipelines()) == [
         "bastion",
+        "bastion-eagle3",
         "dflash",
         "dflash-ratio",
+        "eagle3",
+        "eagle3-dynamic",
         "eagle-static",
         "ngram",
         "plain",

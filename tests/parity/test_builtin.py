@@ -24,6 +24,10 @@ SPECULATING = [
         pytest.param(name, marks=lacking("drafter"))
         for name in ("dflash", "tree-16", "eagle-static", "bastion")
     ),
+    *(
+        pytest.param(name, marks=lacking("eagle3"))
+        for name in ("eagle3", "eagle3-dynamic", "bastion-eagle3")
+    ),
 ]
 # Full of repetition, so that a look-up has something to find in sampled text too.
 PROMPT = "class Point:\n" + "".join(

@@ -61,11 +61,11 @@ class DBlastOptions(DFlashOptions):
 
 @frozen
 class Eagle3Options:
-    """checkpoint: a folder or hub name in the original EAGLE-3 or the speculators layout.
-    revision: of a hub name. max_depth: most tokens ahead; each costs a pass of the drafter.
-    taps: 0-based target layers whose output is read, for a checkpoint that does not say; None
-    for the checkpoint's. allow_pickle: read weights that are not safetensors, which can run code:
-    only for files you trust."""
+    """checkpoint: a folder or hub name in the original EAGLE-3 or the speculators layout, or
+    "builtin". revision: of a hub name. max_depth: most tokens ahead; each costs a pass of the
+    drafter. taps: 0-based target layers whose output is read, for a checkpoint that does not say;
+    None for the checkpoint's. allow_pickle: read weights that are not safetensors, which can run
+    code: only for files you trust."""
 
     checkpoint: Path | str
     revision: str | None = None

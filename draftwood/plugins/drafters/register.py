@@ -56,7 +56,7 @@ def _eagle3_traits(options: Eagle3Options) -> DrafterTraits:
     """From the checkpoint's config.json; a hub checkpoint not yet here says little."""
     from draftwood.plugins.drafters.eagle3.config import Eagle3Config
 
-    path = config_file(options.checkpoint, options.revision)
+    path = config_file(options.checkpoint, options.revision, part="eagle3")
     config = None if path is None else Eagle3Config.from_file(path)
     known = {}
     if config is not None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from draftwood.plugins.drafters.eagle3.config import Eagle3Config
 from draftwood.plugins.drafters.eagle3.model import Eagle3Model
@@ -25,7 +25,7 @@ def export(
     folder.mkdir(parents=True, exist_ok=True)
     state = {name: tensor.to(dtype).cpu() for name, tensor in model.published_state().items()}
     weights = folder / "model.safetensors.partial"
-    save_file(state, weights, metadata={"format": "pt"})
+    weights.write_bytes(save(state, metadata={"format": "pt"}))
     config = folder / "config.json.partial"
     config.write_text(json.dumps(as_published(model.config, dtype, target), indent=2) + "\n")
     for part in (weights, config):

@@ -126,8 +126,9 @@ class Eagle3(Drafter):
 
     def __init__(self, options: Eagle3Options) -> None:
         self.options = options
-        folder = fetch(options.checkpoint, options.revision, pickles=options.allow_pickle)
-        self.model = Eagle3Model.from_folder(folder, allow_pickle=options.allow_pickle)
+        pickles = options.allow_pickle
+        folder = fetch(options.checkpoint, options.revision, pickles=pickles, part="eagle3")
+        self.model = Eagle3Model.from_folder(folder, allow_pickle=pickles)
         self.config = self.model.config
         self._taps = chosen_taps(options, self.config.target_layer_ids)
         self._parts: Parts | None = None
