@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from draftwood.cli.app import Session
-from draftwood.cli.options import json_option, pipeline_argument, print_json, table
+from draftwood.cli.options import (
+    json_option,
+    pipeline_argument,
+    print_json,
+    standard_error,
+    table,
+)
 
 if TYPE_CHECKING:
     from draftwood.core.interfaces import CostProbe, Target
@@ -80,7 +86,7 @@ def command(
     alone = evolve(config, drafter=None, tree=None, controller=None, verifier=None)
     loaded = load_pipeline(alone, registry=session.registry)
     costs, counted = _costs(loaded.target)
-    result = _measure(costs, repeats)
+    result = measure(costs, repeats)
     probes = [*result.fitted, *result.held_out]
     kept = store.save(costs.identity, result.prices, probes)
     path = str(store.path_of(costs.identity)) if kept else None
@@ -108,14 +114,13 @@ def _costs(target: "Target") -> "tuple[CostProbe, str]":
         return costs, "closed form"
 
 
-def _measure(costs: "CostProbe", repeats: int) -> "Calibration":
+def measure(costs: "CostProbe", repeats: int) -> "Calibration":
     """Calibrate behind a bar on standard error, if a terminal is there to see it."""
-    from rich.console import Console
     from rich.progress import Progress
 
     from draftwood.plugins.controllers.roofline.calibration import calibrate
 
-    console = Console(stderr=True)
+    console = standard_error()
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("timing forwards")
         return calibrate(

@@ -4,11 +4,14 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from draftwood.core.errors import RequestError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -74,6 +77,13 @@ def json_option(command: F) -> F:
 def print_json(value: Mapping[str, Any]) -> None:
     """One JSON object on standard output; NaN and infinity never appear in it."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def standard_error() -> "Console":
+    """Where bars are drawn, if a terminal is there to see them."""
+    from rich.console import Console
+
+    return Console(stderr=True)
 
 
 def table(rows: Sequence[tuple[str, ...]], header: tuple[str, ...]) -> str:

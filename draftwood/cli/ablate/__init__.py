@@ -6,6 +6,8 @@ A subcommand's module imports what it needs when it runs, so that listing them c
 
 import click
 
+from draftwood.cli.ablate import budget
+
 
 @click.group("ablate")
 def command() -> None:
@@ -13,3 +15,6 @@ def command() -> None:
 
     Each table is printed as Markdown, or as JSON with --json.
     """
+
+
+command.add_command(budget.command)
