@@ -1,5 +1,6 @@
 """`drafter.algorithm: dflash`: block drafters, trained on many anchors of each text at once."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ from draftwood.core.hf.taps import decoder_of
 from draftwood.core.hf.versions import text_config
 from draftwood.plugins.drafters.dflash.config import DFlashConfig
 from draftwood.plugins.drafters.dflash.model import DFlashModel
-from draftwood.training.config import BlockOptions, DFlashShape, DFlashTraining
+from draftwood.training.branch_evaluation import BranchAcceptance
+from draftwood.training.branch_head import label_log_probs
+from draftwood.training.config import BlockOptions, BlockShape, DFlashTraining
 from draftwood.training.evaluation import Acceptance, accepted
 from draftwood.training.export import export
-from draftwood.training.objectives import Blocks, find, gamma_for
+from draftwood.training.objectives import Blocks, find
 from draftwood.training.packing import draw
 from draftwood.training.trainable import Data, Trainable
 
@@ -28,14 +31,14 @@ class TrainableBlocks(Trainable):
         self, model: DFlashModel, embedding: Tensor, head: Tensor, options: BlockOptions
     ) -> None:
         self.model, self.embedding, self.head, self.options = model, embedding, head, options
-        self.objective = find(options.objective)
-        self.gamma = options.gamma or gamma_for(model.config.block_size)
+        self.objective = find(options)
+        self.wants_likelihoods = options.objective == "al"
 
     @classmethod
     def of(cls, config: DFlashTraining, target: Any, tokenizer: Any) -> "TrainableBlocks":
         """A new one for a loaded target. Raises PairingError or ConfigError where they do not
         fit."""
-        find(config.train.objective)
+        find(config.train)
         drafter = drafter_config(config.drafter, target.model, tokenizer)
         return cls(
             initialise(DFlashModel(drafter), target.model).to(target.device),
@@ -49,7 +52,7 @@ class TrainableBlocks(Trainable):
         return self.model.config.target_layer_ids
 
     def batch(self, data: Data, key: tuple[int, int]) -> tuple[Tensor, ...]:
-        """Embeddings, features, anchors, labels and which of those are valid."""
+        """Embeddings, features, anchors, labels, which of those are valid, and their log p."""
         config, device = self.model.config, self.model.device
         packed = draw(
             data.samples,
@@ -59,19 +62,31 @@ class TrainableBlocks(Trainable):
             anchors=self.options.anchors,
             block=config.block_size,
             mask=config.mask_token_id,
+            likelihoods=data.likelihoods,
         )
         embeds = self.embedding[packed.tokens.to(device)] * config.input_embedding_scale
-        parts = (packed.features, packed.anchors, packed.labels, packed.valid)
+        parts = (packed.features, packed.anchors, packed.labels, packed.valid, packed.log_p)
         return embeds, *(part.to(device) for part in parts)
 
     def loss(self, *batch: Tensor) -> Tensor:
-        embeds, features, anchors, labels, valid = batch
-        with torch.autocast(embeds.device.type, torch.bfloat16, enabled=self.options.autocast):
-            hidden = self.model.blocks(features.to(embeds.dtype), embeds, anchors)
-            blocks = Blocks(self.model, hidden, labels, valid, self.head, self.gamma)
-            return self.objective(blocks)
+        return self.objective(self._blocks(*batch))
 
-    def evaluate(self, data: Data) -> list[Acceptance]:
+    def _blocks(self, *batch: Tensor) -> Blocks:
+        """What the drafter says about a batch."""
+        embeds, features, anchors, labels, valid, log_p = batch
+        with torch.autocast(embeds.device.type, torch.bfloat16, enabled=self.options.autocast):
+            hidden = self.model.blocks(features.to(embeds.dtype), embeds, anchors).flatten(0, 1)
+            branches = label_log_probs(
+                self.model, hidden[:, 1:], labels.flatten(0, 1), self.head, self.options.compile
+            )
+            prior = self._prior(hidden[:, 0])
+        return Blocks(prior, branches, log_p.flatten(0, 1), valid.flatten(0, 1))
+
+    def _prior(self, anchors: Tensor) -> Tensor:
+        """(N, d) states of slot 0 -> (N, K) log-probabilities of the branches: one is certain."""
+        return torch.zeros((len(anchors), 1), device=anchors.device)
+
+    def evaluate(self, data: Data) -> Sequence[Acceptance | BranchAcceptance]:
         found = data.heldout, data.heldout_features
         return accepted(self.model, *found, self.embedding, self.head)
 
@@ -79,7 +94,7 @@ class TrainableBlocks(Trainable):
         export(self.model, folder)
 
 
-def drafter_config(shape: DFlashShape, model: Any, tokenizer: Any) -> DFlashConfig:
+def drafter_config(shape: BlockShape, model: Any, tokenizer: Any) -> DFlashConfig:
     """The drafter's config for this target. Raises PairingError for taps or a mask token that the
     target does not have."""
     text = text_config(model)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import attrs
 from attrs import field, frozen
-from attrs.validators import and_, ge, gt, le, min_len, optional
+from attrs.validators import and_, ge, gt, le, lt, min_len, optional
 
 from draftwood.core.config import as_options
 from draftwood.core.document import Node, apply_settings, read_file
@@ -71,17 +71,37 @@ class DrafterOptions:
 
 
 @frozen(kw_only=True)
-class DFlashShape(DrafterOptions):
+class BlockShape(DrafterOptions):
     """A block drafter, with the target's head.
 
     layers: how many. block_size: slots of a pass, the anchor included. mask_token: the token that
     stands in the empty slots, text or id; None takes the tokenizer's mask token.
     """
 
-    algorithm: Literal["dflash"] = "dflash"
     layers: int = field(default=1, validator=ge(1))
     block_size: int = field(default=10, validator=ge(2))
     mask_token: str | int | None = None
+
+
+@frozen(kw_only=True)
+class DFlashShape(BlockShape):
+    """A block drafter of one branch."""
+
+    algorithm: Literal["dflash"] = "dflash"
+
+
+@frozen(kw_only=True)
+class DBlastShape(BlockShape):
+    """A block drafter of several branches.
+
+    branches: K. rank: of what sets them apart. init: a DFlash or DBlast checkpoint to start from,
+    of the shape that this file states; None starts anew.
+    """
+
+    algorithm: Literal["dblast"]
+    branches: int = field(default=4, validator=ge(1))
+    rank: int = field(default=16, validator=ge(1))
+    init: Path | str | None = None
 
 
 @frozen(kw_only=True)
@@ -121,15 +141,53 @@ class OptimiserOptions:
     compile: bool = False
 
 
+@frozen
+class AcceptedLengthOptions:
+    """Of `objective: al`. retained: which prefixes of a block are learnt from. threshold: of
+    `retained: threshold`, how likely a prefix must be under the drafter, beside the target's law.
+    rule: ratios of whole prefixes, or of tokens as `ratio` judges them."""
+
+    retained: Literal["threshold", "whole_block", "one_prefix", "all_retained"] = "threshold"
+    threshold: float = field(default=0.1, validator=and_(gt(0.0), lt(1.0)))
+    rule: Literal["sequence", "token"] = "sequence"
+
+
+@frozen
+class DPaceOptions:
+    """Of `objective: dpace`. alpha: how far confidences are smoothed towards 1."""
+
+    alpha: float = field(default=0.5, validator=and_(ge(0.0), le(1.0)))
+
+
 @frozen(kw_only=True)
 class BlockOptions(OptimiserOptions):
-    """Of block drafters. objective: a name in `draftwood.training.objectives`. gamma: decay of the
-    weights of later positions, None for the paper's value for the block size. anchors: blocks of
-    each sequence, drawn uniformly."""
+    """Of block drafters. objective: a name in `draftwood.training.objectives`. gamma: of
+    `nll_weighted`, decay of the weights of later positions, None for the paper's value for the
+    block size. al, dpace: options of the objective of that name. anchors: blocks of each sequence,
+    drawn uniformly."""
 
     objective: str = "nll_weighted"
     gamma: float | None = field(default=None, validator=optional(gt(0.0)))
+    al: AcceptedLengthOptions | None = None
+    dpace: DPaceOptions | None = None
     anchors: int = field(default=32, validator=and_(ge(1), le(512)))
+
+    def __attrs_post_init__(self) -> None:
+        owners = {"gamma": "nll_weighted", "al": "al", "dpace": "dpace"}
+        for name, owner in owners.items():
+            if getattr(self, name) is not None and self.objective != owner:
+                raise ValueError(
+                    f"'{name}' is an option of objective {owner!r}, and the objective is "
+                    f"{self.objective!r}"
+                )
+
+
+@frozen(kw_only=True)
+class MixtureOptions(BlockOptions):
+    """Of DBlast. balance: weight of KL(mean prior || uniform) beside the objective, against
+    branches that are never chosen."""
+
+    balance: float = field(default=0.0, validator=ge(0.0))
 
 
 @frozen(kw_only=True)
@@ -189,6 +247,14 @@ class DFlashTraining(TrainingConfig):
 
 
 @frozen(kw_only=True)
+class DBlastTraining(TrainingConfig):
+    """A training file with `drafter.algorithm: dblast`."""
+
+    drafter: DBlastShape
+    train: MixtureOptions = field(factory=MixtureOptions)
+
+
+@frozen(kw_only=True)
 class Eagle3Training(TrainingConfig):
     """A training file with `drafter.algorithm: eagle3`."""
 
@@ -196,7 +262,11 @@ class Eagle3Training(TrainingConfig):
     train: UnrollOptions = field(factory=UnrollOptions)
 
 
-TRAININGS: dict[str, type[TrainingConfig]] = {"dflash": DFlashTraining, "eagle3": Eagle3Training}
+TRAININGS: dict[str, type[TrainingConfig]] = {
+    "dflash": DFlashTraining,
+    "dblast": DBlastTraining,
+    "eagle3": Eagle3Training,
+}
 """What a training file says, by its `drafter.algorithm`."""
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
+from draftwood.plugins.drafters.dblast.config import SECTION, DBlastConfig
 from draftwood.plugins.drafters.dflash.config import FULL, SLIDING, DFlashConfig
 from draftwood.plugins.drafters.dflash.model import DFlashModel
 
@@ -24,7 +25,14 @@ def export(model: DFlashModel, folder: Path, dtype: torch.dtype = torch.bfloat16
 
 
 def as_published(config: DFlashConfig, dtype: torch.dtype) -> dict[str, Any]:
-    """config.json of a first-generation drafter."""
+    """config.json of a first-generation drafter; of several branches, with a `dblast_config`."""
+    published = _as_dflash(config, dtype)
+    if isinstance(config, DBlastConfig) and config.branches > 1:
+        published[SECTION] = config.section()
+    return published
+
+
+def _as_dflash(config: DFlashConfig, dtype: torch.dtype) -> dict[str, Any]:
     return {
         "architectures": ["DFlashDraftModel"],
         "model_type": "qwen3",

@@ -6,6 +6,7 @@ from attrs import frozen
 from torch import Tensor
 
 from draftwood.training.features import Features
+from draftwood.training.parallel import share
 from draftwood.training.sampling import Samples
 
 
@@ -13,13 +14,15 @@ from draftwood.training.sampling import Samples
 class Packed:
     """features: (S, n, taps * H). tokens: (S, A, B) ids that a block is fed: the anchor, then the
     mask token. anchors: (S, A) positions. labels: (S, A, B - 1). valid: same, False past a text's
-    end."""
+    end. log_p: same, float32, log of what the law that drew a label gave it; 0 where nobody asked
+    for it."""
 
     features: Tensor
     tokens: Tensor
     anchors: Tensor
     labels: Tensor
     valid: Tensor
+    log_p: Tensor
 
 
 def pack(
@@ -29,8 +32,11 @@ def pack(
     anchors: np.ndarray,
     block: int,
     mask: int,
+    likelihoods: np.ndarray | None = None,
 ) -> Packed:
     """Blocks of `block` slots at anchors (S, A) of the texts `rows` (S,).
+
+    likelihoods: (N, L) of the samples' tokens, for `log_p`.
 
     An anchor is a token whose features do not exist yet: its block sees what stands before it.
     """
@@ -39,12 +45,16 @@ def pack(
     text = samples.tokens[rows[:, None, None], inside].astype(np.int64)
     fed = np.where(np.arange(block) == 0, text, mask)
     valid = slots[..., 1:] < samples.ends[rows][:, None, None]
+    log_p = np.zeros(valid.shape, np.float32)
+    if likelihoods is not None:
+        log_p = np.where(valid, likelihoods[rows[:, None, None], inside[..., 1:]], 0.0)
     return Packed(
         features[rows],
         torch.from_numpy(fed),
         torch.from_numpy(anchors),
         torch.from_numpy(text[..., 1:]),
         torch.from_numpy(valid),
+        torch.from_numpy(log_p.astype(np.float32)),
     )
 
 
@@ -57,12 +67,14 @@ def draw(
     anchors: int,
     block: int,
     mask: int,
+    likelihoods: np.ndarray | None = None,
 ) -> Packed:
     """The batch of `key` = (seed, step): texts uniformly, anchors uniformly among generated tokens
-    that have a successor."""
+    that have a successor. Of several processes each gets its share of the texts."""
     rng = np.random.default_rng(key)
     rows = rng.integers(0, len(samples), batch)
     first = samples.starts[rows][:, None]
     last = np.maximum(samples.ends[rows][:, None] - 2, first)
     at = rng.integers(first, last + 1, (batch, anchors))
-    return pack(samples, features, rows, at, block, mask)
+    rows, at = share(rows), share(at)
+    return pack(samples, features, rows, at, block, mask, likelihoods)

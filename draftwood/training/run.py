@@ -10,10 +10,18 @@ import torch
 from draftwood.core.errors import DraftwoodError
 from draftwood.core.hf.loading import load_target, load_tokenizer
 from draftwood.training.blocks import TrainableBlocks
-from draftwood.training.config import DFlashTraining, Eagle3Training, TrainingConfig
+from draftwood.training.branches import TrainableBranches
+from draftwood.training.config import (
+    DBlastTraining,
+    DFlashTraining,
+    Eagle3Training,
+    TrainingConfig,
+)
 from draftwood.training.eagle.trainable import TrainableEagle3
 from draftwood.training.features import Features, extract
+from draftwood.training.likelihood import final_states, token_likelihoods
 from draftwood.training.pace import Clock, settle
+from draftwood.training.parallel import check_batch, first_goes_first, joined, rank
 from draftwood.training.sampling import Prompts, Samples, sample
 from draftwood.training.trainable import Data, Trainable
 from draftwood.training.trainer import Trainer
@@ -22,11 +30,18 @@ from draftwood.training.trainer import Trainer
 def run(config: TrainingConfig, resume: bool = True) -> Path:
     """Every stage; returns the export's folder. See `draftwood.training.train`."""
     settle(config.pace.threads, config.pace.nice)
+    with joined(config.device) as device:
+        check_batch(config.train.batch)
+        return _stages(attrs.evolve(config, device=device), resume)
+
+
+def _stages(config: TrainingConfig, resume: bool) -> Path:
     torch.manual_seed(config.seed)
     target = load_target(config.target, device=config.device, dtype="float32")
     tokenizer = load_tokenizer(config.target)
     trainable = _trainable(config, target, tokenizer)
-    data = _data(config, target, tokenizer, trainable.layers)
+    with first_goes_first():
+        data = _data(config, target, tokenizer, trainable)
     trainer = Trainer(
         trainable,
         data,
@@ -39,6 +54,8 @@ def run(config: TrainingConfig, resume: bool = True) -> Path:
     if resume:
         trainer.resume()
     found = trainer.run()
+    if rank() > 0:
+        return config.export
     trainable.export(config.export)
     report = {
         "steps": trainer.step,
@@ -53,6 +70,8 @@ def run(config: TrainingConfig, resume: bool = True) -> Path:
 def _trainable(config: TrainingConfig, target: Any, tokenizer: Any) -> Trainable:
     """What the file's algorithm trains, new."""
     match config:
+        case DBlastTraining():
+            return TrainableBranches.start(config, target, tokenizer)
         case DFlashTraining():
             return TrainableBlocks.of(config, target, tokenizer)
         case Eagle3Training():
@@ -61,26 +80,39 @@ def _trainable(config: TrainingConfig, target: Any, tokenizer: Any) -> Trainable
             raise AssertionError(f"no training of {config.drafter}")
 
 
-def _data(config: TrainingConfig, target: Any, tokenizer: Any, layers: tuple[int, ...]) -> Data:
-    """Samples and features of both splits."""
+def _data(config: TrainingConfig, target: Any, tokenizer: Any, trainable: Trainable) -> Data:
+    """Samples and features of both splits, and what else the trainable wants."""
     config.work.mkdir(parents=True, exist_ok=True)
     writer = load_target(config.target, device=config.device, dtype=config.sample.dtype)
     train, heldout = (_samples(config, writer, tokenizer, name) for name in ("train", "heldout"))
     del writer
-    return Data(
+    model, layers, clock = target.model, trainable.layers, Clock(config.pace.pause_file)
+    data = Data(
         train,
-        _features(config, target.model, train, layers, "train"),
+        _features(config, model, train, layers, "train"),
         heldout,
-        _features(config, target.model, heldout, layers, "heldout"),
+        _features(config, model, heldout, layers, "heldout"),
     )
+    if trainable.wants_likelihoods:
+        path = config.work / "likelihoods-train.bin"
+        _same_settings(path.with_suffix(".settings.json"), _sample_settings(config))
+        data = attrs.evolve(data, likelihoods=token_likelihoods(model, train, path, clock))
+    if trainable.wants_states:
+        head, path = target.head_weight().detach().float(), config.work / "states-heldout.bin"
+        _same_settings(path.with_suffix(".settings.json"), _sample_settings(config))
+        states = final_states(model, head, heldout, path, clock)
+        data = attrs.evolve(data, heldout_states=states)
+    return data
+
+
+def _sample_settings(config: TrainingConfig) -> dict[str, Any]:
+    """What the samples are a function of, and with them what the target says about them."""
+    return {"target": str(config.target), "seed": config.seed, **attrs.asdict(config.sample)}
 
 
 def _samples(config: TrainingConfig, writer: Any, tokenizer: Any, split: str) -> Samples:
     options, heldout = config.sample, split == "heldout"
-    _same_settings(
-        config.work / f"samples-{split}.settings.json",
-        {"target": str(config.target), "seed": config.seed, **attrs.asdict(options)},
-    )
+    _same_settings(config.work / f"samples-{split}.settings.json", _sample_settings(config))
     return sample(
         writer.model,
         Prompts(options.heldout if heldout else options.prompts, tokenizer),

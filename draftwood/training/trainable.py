@@ -4,11 +4,14 @@ Sampling, features, the optimiser, budgets, checkpoints and resuming are the sam
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from attrs import frozen
 from torch import Tensor, nn
 
+from draftwood.training.branch_evaluation import BranchAcceptance
 from draftwood.training.evaluation import Acceptance
 from draftwood.training.features import Features
 from draftwood.training.sampling import Samples
@@ -16,18 +19,28 @@ from draftwood.training.sampling import Samples
 
 @frozen(eq=False)
 class Data:
-    """What training reads."""
+    """What training reads. likelihoods: (N, L) of the samples' tokens; heldout_states: (N, L, d)
+    of the target (see `likelihood`); both None where the trainable did not ask for them."""
 
     samples: Samples
     features: Features
     heldout: Samples
     heldout_features: Features
+    likelihoods: np.ndarray | None = None
+    heldout_states: np.ndarray | None = None
 
 
 class Trainable(ABC):
     """A drafter in training. model: its network, all of whose parameters are trained."""
 
     model: nn.Module
+    wants_likelihoods: bool = False
+    wants_states: bool = False
+
+    @property
+    def matrices(self) -> list[nn.Parameter]:
+        """The parameters that Muon trains; Adam trains the rest."""
+        return [p for p in self.model.parameters() if p.ndim == 2]
 
     @property
     @abstractmethod
@@ -37,14 +50,15 @@ class Trainable(ABC):
     @abstractmethod
     def batch(self, data: Data, key: tuple[int, int]) -> tuple[Tensor, ...]:
         """What `loss` is called with, on the model's device: a function of key = (seed, step)
-        alone, in the same shapes at every step."""
+        alone, in the same shapes at every step. Of several processes each has its share."""
 
     @abstractmethod
     def loss(self, *batch: Tensor) -> Tensor:
-        """A scalar. Compiled where the file asks for it, so it reads no values."""
+        """A scalar. Compiled where the file asks for it, so it reads no values. Means over a batch
+        are `objectives.weighted_mean`s, so that processes can share it."""
 
     @abstractmethod
-    def evaluate(self, data: Data) -> list[Acceptance]:
+    def evaluate(self, data: Data) -> Sequence[Acceptance | BranchAcceptance]:
         """What would have been accepted of the held-out text, an entry per temperature."""
 
     @abstractmethod

@@ -2,15 +2,18 @@
 alone, and a checkpoint holds everything else."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from torch import nn
 
+from draftwood.training.branch_evaluation import BranchAcceptance
 from draftwood.training.config import OptimiserOptions, PaceOptions
 from draftwood.training.evaluation import Acceptance
 from draftwood.training.muon import Muon
 from draftwood.training.pace import Clock, Progress, rate, save_checkpoint
+from draftwood.training.parallel import agreed, average_gradients, rank
 from draftwood.training.trainable import Data, Trainable
 
 
@@ -32,8 +35,9 @@ class Trainer:
         self.trainable, self.data, self.options, self.pace = trainable, data, options, pace
         self.seed, self.checkpoint, self.folder = seed, checkpoint, folder
         self.model = trainable.model
-        self.muon = Muon([p for p in self.model.parameters() if p.ndim == 2])
-        rest = [p for p in self.model.parameters() if p.ndim != 2]
+        self.muon = Muon(trainable.matrices)
+        orthogonal = {id(p) for p in trainable.matrices}
+        rest = [p for p in self.model.parameters() if id(p) not in orthogonal]
         self.adam = torch.optim.AdamW(rest, options.adam_lr, (0.9, 0.95), weight_decay=0.0)
         self.loss = trainable.loss
         if options.compile:
@@ -74,28 +78,40 @@ class Trainer:
             return self.step / self.options.steps
         return self.clock.spent / (60 * self.options.minutes)
 
-    def run(self) -> list[Acceptance]:
-        """Train until the budget is spent; returns the last evaluation."""
+    def run(self) -> Sequence[Acceptance | BranchAcceptance]:
+        """Train until the budget is spent; returns the last evaluation, of the first process."""
         progress, mean = Progress("train", self.clock), math.nan
-        while (fraction := self.fraction) < 1:
-            self.clock.wait_while_paused()
+        while (fraction := self._fraction_of_all()) < 1:
             loss = self.one_step(fraction)
             mean = loss if math.isnan(mean) else mean + 0.02 * (loss - mean)
-            progress.show(self.fraction, f"step {self.step}, loss {mean:.3f}")
-            if self.clock.due("evaluate", 60 * self.pace.evaluate_minutes):
-                self.evaluate(progress)
-            if self.clock.due("checkpoint", 60 * self.pace.checkpoint_minutes):
-                self.save()
-            if self.clock.due("export", 60 * self.pace.export_minutes):
-                self.trainable.export(self.folder)
+            if rank() == 0:
+                progress.show(self.fraction, f"step {self.step}, loss {mean:.3f}")
+                self._now_and_then(progress)
+        if rank() > 0:
+            return ()
         self.save()
         return self.evaluate(progress)
 
+    def _fraction_of_all(self) -> float:
+        """The first process's, which also sleeps for all; the others wait for its word."""
+        if rank() == 0:
+            self.clock.wait_while_paused()
+        return agreed(self.fraction, next(self.model.parameters()).device)
+
+    def _now_and_then(self, progress: Progress) -> None:
+        if self.clock.due("evaluate", 60 * self.pace.evaluate_minutes):
+            self.evaluate(progress)
+        if self.clock.due("checkpoint", 60 * self.pace.checkpoint_minutes):
+            self.save()
+        if self.clock.due("export", 60 * self.pace.export_minutes):
+            self.trainable.export(self.folder)
+
     def one_step(self, fraction: float) -> float:
-        """One update; returns the loss."""
+        """One update; returns the loss (of several processes, this one's part of it)."""
         options = self.options
         loss = self.loss(*self.trainable.batch(self.data, (self.seed, self.step)))
         loss.backward()
+        average_gradients(self.model.parameters())
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         factor = rate(fraction, options.warm_up, options.cool_down)
         self.muon.step(options.lr * factor, options.weight_decay)
@@ -106,7 +122,7 @@ class Trainer:
         self.step += 1
         return loss.item()
 
-    def evaluate(self, progress: Progress) -> list[Acceptance]:
+    def evaluate(self, progress: Progress) -> Sequence[Acceptance | BranchAcceptance]:
         """Replay held-out text and say what would have been accepted."""
         found = self.trainable.evaluate(self.data)
         minutes = self.clock.spent / 60

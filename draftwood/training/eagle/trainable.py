@@ -22,6 +22,7 @@ from draftwood.training.eagle.export import export
 from draftwood.training.eagle.packing import draw, pack
 from draftwood.training.eagle.unroll import at, unrolled
 from draftwood.training.evaluation import Acceptance, replayed
+from draftwood.training.objectives import weighted_mean
 from draftwood.training.trainable import Data, Trainable
 
 DEPTH: Final[int] = attrs.fields_dict(Eagle3Options)["max_depth"].default  # type: ignore[assignment]
@@ -98,7 +99,7 @@ class TrainableEagle3(Trainable):
                 losses.append(-(law * scores).sum(-1))
                 weights.append(self.options.decay**step * (places + 1 < ends[:, None]))
         weight = torch.stack(weights)
-        return (torch.stack(losses) * weight).sum() / weight.sum().clamp_min(1e-6)
+        return weighted_mean(torch.stack(losses), weight)
 
     @torch.no_grad()
     def _law(self, final: Tensor, temperatures: Tensor) -> Tensor:

@@ -1,0 +1,126 @@
+"""Acceptance computed along text that p wrote equals acceptance enumerated over drafts."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from draftwood.training.verification import accepted_drafts
+
+V, D, K = 3, 3, 3
+TEXTS = list(itertools.product(range(V), repeat=D))
+
+
+class Joint:
+    """p, a random joint; q, a mixture. Both as functions of a prefix."""
+
+    def __init__(self, seed: int, sharp: float = 2.0) -> None:
+        torch.manual_seed(seed)
+        self.whole = torch.randn((V,) * D, dtype=torch.float64).mul(2).flatten().softmax(0)
+        self.whole = self.whole.view((V,) * D)
+        self.prior = torch.randn(K, dtype=torch.float64).softmax(0)
+        self.branches = torch.randn(K, D, V, dtype=torch.float64).mul(sharp).softmax(-1)
+        self.greedy = self.branches.argmax(-1).tolist()
+
+    def p(self, prefix: tuple[int, ...]) -> torch.Tensor:
+        rest = self.whole[prefix]
+        law = rest.reshape(V, -1).sum(1)
+        return law / law.sum()
+
+    def q(self, prefix: tuple[int, ...], hot: bool = False) -> torch.Tensor:
+        laws = torch.zeros(V, dtype=torch.float64)
+        for z in range(K):
+            law = torch.eye(V, dtype=torch.float64)[self.greedy[z]] if hot else self.branches[z]
+            laws += (
+                self.prior[z]
+                * math.prod(law[m, x] for m, x in enumerate(prefix))
+                * law[len(prefix)]
+            )
+        return laws / laws.sum()
+
+    def over_texts(self) -> dict[str, float]:
+        """What is under test, with each text's chance."""
+        y = torch.tensor(TEXTS)
+        p = torch.stack([torch.stack([self.p(t[:i]) for i in range(D)]) for t in TEXTS])
+        rows = len(TEXTS)
+        found = accepted_drafts(
+            p, self.prior.expand(rows, K), self.branches.expand(rows, K, D, V), y
+        )
+        weights = torch.stack([self.whole[t] for t in TEXTS])
+        return {name: (weights * value).sum().item() for name, value in found.items()}
+
+    def by_ratio(self, hot: bool) -> float:
+        total = 0.0
+        for draft in TEXTS:
+            drawn, passed = 1.0, 1.0
+            for i, x in enumerate(draft):
+                q = self.q(draft[:i], hot)
+                drawn *= q[x]
+                if drawn == 0:
+                    break
+                passed *= min(1.0, (self.p(draft[:i])[x] / q[x]).item())
+                # Drafts that share a prefix share its acceptance: count each prefix once.
+                total += drawn * passed / V ** (D - 1 - i)
+        return float(total)
+
+    def by_block(self) -> float:
+        """Block verification: reached[i] = min(1, reached[i-1] p/q), sum of E_q."""
+        total = 0.0
+        for draft in TEXTS:
+            drawn, kept = 1.0, 1.0
+            for i, x in enumerate(draft):
+                q = self.q(draft[:i])
+                drawn *= q[x]
+                kept = min(1.0, kept * (self.p(draft[:i])[x] / q[x]).item())
+                total += drawn * kept / V ** (D - 1 - i)
+        return float(total)
+
+    def by_match(self, chains: list[list[int]]) -> float:
+        """A prefix tree of chains: the chance of every node."""
+        nodes = {tuple(chain[: i + 1]) for chain in chains for i in range(D)}
+        return sum(self.whole[node].sum().item() for node in nodes)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_rule_equals_its_enumeration(seed):
+    joint = Joint(seed)
+    found = joint.over_texts()
+    likeliest: list[int] = []
+    for _ in range(D):
+        likeliest.append(int(joint.q(tuple(likeliest)).argmax()))
+    single = sum(joint.prior[z].item() * joint.by_match([joint.greedy[z]]) for z in range(K))
+    expected = {
+        "mixture_ratio": joint.by_ratio(hot=False),
+        "mixture_block": joint.by_block(),
+        "branch_ratio": joint.by_ratio(hot=True),
+        "branch_match": single,
+        "likeliest_match": joint.by_match([likeliest]),
+        "tree_match": joint.by_match(joint.greedy),
+    }
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, rel=1e-12), name
+    assert found["mixture_ratio"] < found["mixture_block"] < found["mixture_bound"]
+    assert found["branch_match"] <= found["branch_ratio"]
+
+
+def test_equal_laws_accept_everything():
+    joint = Joint(0)
+    joint.branches = joint.branches[:1].expand(K, D, V)
+    joint.whole = torch.einsum("a,b,c->abc", *joint.branches[0])
+    found = joint.over_texts()
+    for name in ("mixture_ratio", "mixture_block", "mixture_bound"):
+        assert found[name] == pytest.approx(D)
+
+
+def test_greedy_laws_count_agreement():
+    """Temperature 0: p and branches one-hot; a branch that left the text is out for good."""
+    eye = torch.eye(V, dtype=torch.float64)
+    y = torch.tensor([[0, 1, 2]])
+    branches = torch.stack([eye[[0, 1, 0]], eye[[0, 0, 2]], eye[[1, 1, 2]]])[None]
+    prior = torch.tensor([[0.5, 0.3, 0.2]], dtype=torch.float64)
+    found = accepted_drafts(eye[y], prior, branches, y)
+    assert found["tree_match"].item() == 2
+    assert found["branch_match"].item() == pytest.approx(0.5 * 2 + 0.3 * 1)
+    assert found["mixture_ratio"].item() == pytest.approx(0.8 + 0.5)
+    assert found["likeliest_match"].item() == 2
