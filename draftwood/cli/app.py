@@ -20,7 +20,7 @@ COMMANDS = {
     "lossless": "Show that a pipeline keeps its target's output.",
     "plugins": "Installed plugins, and why some are not usable.",
     "schema": "JSON Schema of pipelines, for editors.",
-    "train": "Train a block drafter for a target.",
+    "train": "Train a drafter for a target.",
     "inspect": "Say what a drafter checkpoint is, and whether it can be used.",
     "convert": "Write a checkpoint in another published layout.",
     "doctor": "What this machine and installation can do.",

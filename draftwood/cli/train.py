@@ -1,4 +1,4 @@
-"""`draftwood train`: a block drafter for a target, from a YAML file."""
+"""`draftwood train`: a drafter for a target, from a YAML file."""
 
 from pathlib import Path
 
@@ -16,13 +16,13 @@ from draftwood.cli.options import settings_option
     help="Go on from the last checkpoint (the default), or start anew.",
 )
 def command(config: Path, settings: tuple[str, ...], resume: bool) -> None:
-    """Train a block drafter for a target.
+    """Train a drafter for a target.
 
-    CONFIG names the target, the texts and the sizes. An interrupted run goes on from its last
+    CONFIG names algorithm, target, texts and sizes. An interrupted run goes on from its last
     checkpoint when the same command is given again.
 
     \b
-      draftwood train drafter.yaml --set steps=2000
+      draftwood train drafter.yaml --set train.steps=2000
     """
     from draftwood.core.errors import DraftwoodError
 

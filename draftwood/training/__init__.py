@@ -1,4 +1,4 @@
-"""Training of block drafters: the target's own text, its features, a drafter, an export.
+"""Training of drafters: the target's own text, its features, a drafter, an export.
 
 Importing this imports no torch; `train` does.
 """
