@@ -93,7 +93,7 @@ FLAGS = {
 }
 
 
-def random_model(target, **flags: bool) -> Eagle3Model:
+def random_model(target, taps: tuple[int, ...] = TAPS, **flags: bool) -> Eagle3Model:
     """Weights large enough that every row's view shows in its state."""
     torch.manual_seed(1)
     config = Eagle3Config(
@@ -106,7 +106,7 @@ def random_model(target, **flags: bool) -> Eagle3Model:
         vocab_size=VOCABULARY,
         draft_vocab_size=VOCABULARY,
         target_hidden_size=WIDTH,
-        target_layer_ids=TAPS,
+        target_layer_ids=taps,
         max_position_embeddings=64,
         layout="speculators",
         **flags,
@@ -193,14 +193,26 @@ def data(target, text, tmp_path_factory) -> Data:
     return Data(samples, features, samples, features)
 
 
-def trainable(target, **options) -> TrainableEagle3:
+def trainable(target, taps: tuple[int, ...] = TAPS, **options) -> TrainableEagle3:
     return TrainableEagle3(
-        random_model(target),
+        random_model(target, taps),
         target.embedding_weight(),
         target.head_weight(),
         UnrollOptions(**{"autocast": False, "unroll": 4, "decay": 0.5} | options),
         last=DEEPEST,
     )
+
+
+def test_states_of_the_last_layer_are_kept_once(target):
+    """Labels are made of them, whether the drafter reads them or not."""
+    for taps, layers in [((0, 1, 1), (0, 1, 1, DEEPEST)), ((0, DEEPEST, 1), (0, DEEPEST, 1))]:
+        subject = trainable(target, taps=taps)
+        assert subject.layers == layers
+        features = torch.randn(1, 2, len(layers) * WIDTH)
+        states, final = subject._split(features)
+        at = layers.index(DEEPEST) * WIDTH
+        assert torch.equal(states, features[..., : 3 * WIDTH])
+        assert torch.equal(final, features[..., at : at + WIDTH])
 
 
 @pytest.mark.parametrize("label_temperature", [None, 0.0, 0.7])
