@@ -11,13 +11,14 @@ from draftwood.core.proposals.base import Children, Frontier, Proposal, Table
 from draftwood.core.proposals.factorized import Factorized
 from draftwood.core.proposals.markov import Markov
 from draftwood.core.proposals.mixture import Mixture
-from draftwood.core.proposals.points import Points
+from draftwood.core.proposals.points import Guesses, Points
 from draftwood.core.proposals.vocabulary import Vocabulary
 
 __all__ = [
     "Children",
     "Factorized",
     "Frontier",
+    "Guesses",
     "Markov",
     "Mixture",
     "Points",

@@ -1,6 +1,9 @@
-"""Points: continuations without a law."""
+"""Points: next tokens with a trust and no law, and continuations of a text as points."""
 
 import math
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from attrs import frozen
@@ -9,43 +12,29 @@ from torch import Tensor
 from draftwood.core.options import Sampling
 from draftwood.core.proposals.base import Children, Frontier, Proposal, Table
 
+Path = tuple[int, ...]
 
-@frozen(eq=False)
-class Points(Proposal):
-    """Continuations without a law: paths of tokens, merged where they agree (prompt lookup).
 
-    paths: token sequences, most trusted first; each counts half as much as the one before.
-    confidence: the conditional probability that trees score the paths' next tokens with, shared
-    by weight where paths part. A lookup does not say how often it is right and a budget needs to
-    know, so this is a prior; controllers correct it by what is accepted. `law` is the one-hot of
-    the most trusted path: what an argmax proposal is, to a verifier that needs a law.
+class Guesses(Proposal):
+    """Next tokens of each path, each with the chance that trees score it with.
+
+    A look-up says what may come and roughly how often it is right; of all other tokens it says
+    nothing, so its chances sum to less than one and are no law that a rejection rule could divide
+    by. `law` is the one-hot of the likeliest token: what an argmax proposal is, to a verifier
+    that needs a law.
     """
 
-    paths: tuple[tuple[int, ...], ...]
-    sampling: Sampling
     vocab_size: int
-    confidence: float = 0.7
 
-    @property
-    def max_depth(self) -> int:  # type: ignore[override]
-        return max((len(path) for path in self.paths), default=0)
-
-    def _next(self, prefix: tuple[int, ...]) -> list[tuple[int, float]]:
-        """(token, log q) of the tokens that follow `prefix`, best first, ties by token."""
-        depth = len(prefix)
-        masses: dict[int, float] = {}
-        for rank, path in enumerate(self.paths):
-            if len(path) > depth and path[:depth] == prefix:
-                masses[path[depth]] = masses.get(path[depth], 0.0) + 0.5**rank
-        total = sum(masses.values())
-        scored = [(t, math.log(self.confidence * mass / total)) for t, mass in masses.items()]
-        return sorted(scored, key=lambda pair: (-pair[1], pair[0]))
+    @abstractmethod
+    def following(self, path: Path) -> Sequence[tuple[int, float]]:
+        """(token, log chance) of what may follow `path`, best first, equal ones by token id."""
 
     def root(self) -> Frontier:
         return Frontier(0, 1, ((),))
 
     def expand(self, at: Frontier, k: int) -> Children:
-        rows = [self._next(prefix)[:k] for prefix in at.state]
+        rows = [self.following(path)[:k] for path in at.state]
         width = max(map(len, rows), default=0)
         tokens = torch.zeros((at.size, width), dtype=torch.long)
         log_q = torch.full((at.size, width), -torch.inf, dtype=torch.float64)
@@ -63,20 +52,75 @@ class Points(Proposal):
 
     def law(self, at: Frontier) -> Tensor:
         law = torch.zeros((at.size, self.vocab_size), dtype=torch.float64)
-        for i, prefix in enumerate(at.state):
-            for path in self.paths:
-                if len(path) > at.depth and path[: at.depth] == prefix:
-                    law[i, path[at.depth]] = 1.0
-                    break
+        for i, path in enumerate(at.state):
+            if found := self.following(path):
+                law[i, found[0][0]] = 1.0
         return law
 
     def table(self, k: int) -> Table:
-        prefixes: list[tuple[int, ...]] = [()]
-        table = Table([], [], [])
-        for prefix in prefixes:  # grows while it is read: breadth first over distinct prefixes
-            row = self._next(prefix)[:k]
-            table.tokens.append([token for token, _ in row])
-            table.log_q.append([score for _, score in row])
-            table.next_row.append(list(range(len(prefixes), len(prefixes) + len(row))))
-            prefixes.extend((*prefix, token) for token, _ in row)
-        return table
+        rows = _Rows(self.following, self.max_depth, k)
+        columns: list[Any] = [_Column(rows, part) for part in range(3)]
+        return Table(*columns)
+
+
+class _Rows:
+    """A table's rows, each made when it is first looked at: most paths never are."""
+
+    def __init__(
+        self, following: Callable[[Path], Sequence[tuple[int, float]]], depth: int, k: int
+    ) -> None:
+        self.following, self.depth, self.k = following, depth, k
+        self.paths: list[Path] = [()]
+        self.made: dict[int, tuple[list[int], list[float], list[int]]] = {}
+
+    def row(self, at: int) -> tuple[list[int], list[float], list[int]]:
+        """(tokens, log chances, rows of what follows each) after the path of row `at`."""
+        if at not in self.made:
+            path = self.paths[at]
+            found = self.following(path)[: self.k] if len(path) < self.depth else ()
+            tokens = [token for token, _ in found]
+            start = len(self.paths)
+            self.paths.extend((*path, token) for token in tokens)
+            scores = [score for _, score in found]
+            self.made[at] = (tokens, scores, list(range(start, len(self.paths))))
+        return self.made[at]
+
+
+class _Column:
+    """One part of each row, by row number."""
+
+    def __init__(self, rows: _Rows, part: int) -> None:
+        self.rows, self.part = rows, part
+
+    def __getitem__(self, at: int) -> Any:
+        return self.rows.row(at)[self.part]
+
+
+@frozen(eq=False)
+class Points(Guesses):
+    """Continuations without a law: paths of tokens, merged where they agree.
+
+    paths: token sequences, most trusted first; each counts half as much as the one before.
+    confidence: the conditional probability that trees score the paths' next tokens with, shared
+    by weight where paths part. Nobody says how often they are right and a budget needs to know,
+    so this is a prior; controllers correct it by what is accepted.
+    """
+
+    paths: tuple[Path, ...]
+    sampling: Sampling
+    vocab_size: int
+    confidence: float = 0.7
+
+    @property
+    def max_depth(self) -> int:  # type: ignore[override]
+        return max((len(path) for path in self.paths), default=0)
+
+    def following(self, path: Path) -> list[tuple[int, float]]:
+        depth = len(path)
+        masses: dict[int, float] = {}
+        for rank, whole in enumerate(self.paths):
+            if len(whole) > depth and whole[:depth] == path:
+                masses[whole[depth]] = masses.get(whole[depth], 0.0) + 0.5**rank
+        total = sum(masses.values())
+        scored = [(t, math.log(self.confidence * mass / total)) for t, mass in masses.items()]
+        return sorted(scored, key=lambda pair: (-pair[1], pair[0]))

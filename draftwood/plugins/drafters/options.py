@@ -10,14 +10,15 @@ from attrs.validators import and_, ge, gt, lt, optional
 
 @frozen
 class NgramOptions:
-    """max_ngram, min_ngram: lengths of the context that must have occurred before, longest tried
-    first. max_depth: most tokens of a continuation. continuations: most paths proposed.
-    confidence: probability a proposed token is given before anything was accepted."""
+    """max_ngram, min_ngram: longest and shortest context that is looked up, in tokens; the longest
+    that occurred before speaks first. max_depth: most tokens ahead. continuations: most different
+    tokens proposed after one path. confidence: chance that a context names the next token, to
+    begin with; what is proposed is then scored by how often contexts of its length were right."""
 
     max_ngram: int = field(default=6, validator=ge(1))
-    min_ngram: int = field(default=2, validator=ge(1))
-    max_depth: int = field(default=12, validator=ge(1))
-    continuations: int = field(default=3, validator=ge(1))
+    min_ngram: int = field(default=1, validator=ge(1))
+    max_depth: int = field(default=16, validator=ge(1))
+    continuations: int = field(default=4, validator=ge(1))
     confidence: float = field(default=0.7, validator=and_(gt(0.0), lt(1.0)))
 
     def __attrs_post_init__(self) -> None:
@@ -76,7 +77,8 @@ class Eagle3Options:
 
 @frozen
 class DraftModelOptions:
-    """model: a folder or hub name of a causal language model with the target's tokenizer.
+    """model: a folder or hub name of a causal language model with the target's tokenizer, or
+    "builtin" for a small one that comes with the bundled target.
     revision: of a hub name. max_depth: most tokens ahead; each costs a pass of the model.
     trust_remote_code: run code inside the checkpoint. allow_pickle: read weights that are not
     safetensors, which can run code: both only for files you trust."""

@@ -30,7 +30,7 @@ def _dflash_traits(options: DFlashOptions) -> DrafterTraits:
         taps=config.target_layer_ids,
         target_hidden_size=config.hidden_size,
         target_layers=config.num_target_layers,
-        vocab_size=config.vocab_size,
+        vocab_size=config.vocab_size or None,
     )
 
 
@@ -144,7 +144,7 @@ def draftwood_register_drafters() -> list[Plugin]:
             name="ngram",
             summary="what followed the same tokens earlier in prompt and output; no weights",
             options=NgramOptions,
-            factory="draftwood.plugins.drafters.ngram:Ngram",
+            factory="draftwood.plugins.drafters.ngram.drafter:Ngram",
             traits=_ngram_traits,
         ),
         Plugin(

@@ -13,7 +13,7 @@ from draftwood.core.interfaces import Drafter, DraftSession, DraftWork, Target
 from draftwood.core.laws import best
 from draftwood.core.options import Sampling
 from draftwood.core.plugin import Kind
-from draftwood.core.proposals import Factorized, Markov, Mixture, Points, Proposal
+from draftwood.core.proposals import Factorized, Guesses, Markov, Mixture, Proposal
 from draftwood.core.randomness import Seeded
 from draftwood.core.values import Limits
 from draftwood.testing.cells import CONTROLLERS, TREES, Cell
@@ -25,7 +25,7 @@ FORMS: Mapping[str, type] = {
     "factorized": Factorized,
     "mixture": Mixture,
     "markov": Markov,
-    "points": Points,
+    "points": Guesses,
     "autoregressive": Proposal,
 }
 
@@ -69,7 +69,7 @@ class DrafterSuite(Suite):
 
     def test_the_best_tokens_are_those_of_the_law(self) -> None:
         _, _, proposal = self._proposed(Sampling(1.0))
-        if isinstance(proposal, Points) or proposal.max_depth == 0:
+        if isinstance(proposal, Guesses) or proposal.max_depth == 0:
             pytest.skip("points score their paths by trust, not by a law")
         at = proposal.root()
         children, (tokens, values) = proposal.expand(at, 3), best(proposal.law(at), 3)
@@ -79,7 +79,7 @@ class DrafterSuite(Suite):
 
     def test_filters_reach_the_law(self) -> None:
         _, _, proposal = self._proposed(Sampling(1.0, top_k=2))
-        if proposal.max_depth and not isinstance(proposal, Points):
+        if proposal.max_depth and not isinstance(proposal, Guesses):
             assert int((proposal.law(proposal.root()) > 0).sum()) <= 2
 
     def test_committing_in_pieces_is_committing_at_once(self) -> None:

@@ -12,7 +12,7 @@ from draftwood.core.proposals import Proposal
 from draftwood.plugins.drafters.dflash.drafter import DFlash
 from draftwood.plugins.drafters.draft_model.drafter import DraftModel
 from draftwood.plugins.drafters.eagle3.drafter import Eagle3
-from draftwood.plugins.drafters.ngram import Ngram
+from draftwood.plugins.drafters.ngram.drafter import Ngram
 from draftwood.plugins.drafters.options import UnionOptions
 from draftwood.plugins.drafters.union.proposal import UnionProposal
 from draftwood.plugins.drafters.union.trust import Trust

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from draftwood.core.laws import best, filtered
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import Children, Frontier, Points, Proposal
+from draftwood.core.proposals import Children, Frontier, Guesses, Proposal
 
 
 @define(eq=False)
@@ -102,9 +102,9 @@ class UnionProposal(Proposal):
         return found
 
     def _law_of(self, source: Proposal, front: Frontier) -> Tensor:
-        if not isinstance(source, Points):
+        if not isinstance(source, Guesses):
             return source.law(front)
-        # Points trust their tokens with a confidence; of the rest they say nothing.
+        # Of tokens that it does not name a look-up says nothing: they share what it leaves.
         children = source.expand(front, self.vocab_size)
         chances = children.log_q.exp()
         law = torch.zeros((front.size, self.vocab_size), dtype=chances.dtype)

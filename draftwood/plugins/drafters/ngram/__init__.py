@@ -1,0 +1,1 @@
+"""Prompt lookup with counts: what followed the text's last tokens before."""
