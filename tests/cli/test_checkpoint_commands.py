@@ -49,3 +49,17 @@ def test_convert_writes_what_inspect_accepts(draftwood, tmp_path):
     assert again.code == 2
     assert "not an empty folder" in again.err
     assert draftwood("convert", str(out), str(tmp_path / "b"), "--to", "gguf").code == 2
+
+
+def test_convert_takes_the_layers_that_an_eagle_checkpoint_does_not_name(draftwood, tmp_path):
+    eagle, out = tmp_path / "eagle", tmp_path / "out"
+    source = str(FIXTURES / "speculators/eagle3")
+    assert draftwood("convert", source, str(eagle), "--to", "eagle").code == 0
+    data = json.loads((eagle / "config.json").read_text())
+    del data["eagle_aux_hidden_state_layer_ids"]
+    (eagle / "config.json").write_text(json.dumps(data))
+    back = ("convert", str(eagle), str(out), "--to", "speculators")
+    assert draftwood(*back).code == 2
+    assert draftwood(*back, "--taps", "one,two").code == 2
+    assert draftwood(*back, "--taps", "1,2,4").code == 0
+    assert json.loads(draftwood("inspect", str(out), "--json").out)["taps"] == [1, 2, 4]

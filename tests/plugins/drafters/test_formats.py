@@ -1,11 +1,14 @@
 """Checkpoints described from config and headers, converted between layouts, refused in one line."""
 
 import json
+import logging
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -15,8 +18,9 @@ from draftwood.plugins.drafters.common.headers import read_header, read_headers
 from draftwood.plugins.drafters.common.weights import read_weights
 from draftwood.plugins.drafters.dflash.config import DFlashConfig
 from draftwood.plugins.drafters.dflash.model import DFlashModel
+from draftwood.plugins.drafters.eagle3.config import Eagle3Config
 from draftwood.plugins.drafters.eagle3.model import Eagle3Model
-from draftwood.plugins.drafters.formats.convert import convert
+from draftwood.plugins.drafters.formats.convert import LAYOUTS, convert
 from draftwood.plugins.drafters.formats.describe import Mapped, Pairing, describe
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -74,53 +78,131 @@ def shortened(folder: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1000])
 
 
-MALFORMED: dict[str, tuple[Callable[[Path], object], str]] = {
-    "absent config key": (
-        lambda folder: configured(folder, lambda c: c["dflash_config"].pop("mask_token_id")),
-        "mask_token_id: missing",
-    ),
-    "wrong layer ids": (
-        lambda folder: configured(
-            folder, lambda c: c["dflash_config"].update(target_layer_ids=[1, 2, 6])
-        ),
-        "layer 6 of a target with layers 0 to 5",
-    ),
+KINDS = {
+    "zlab dflash": ("zlab/dflash", None, "speculators"),
+    "zlab dflash2": ("zlab/dflash2", None, "speculators"),
+    "speculators dflash": ("speculators/dflash", None, "zlab"),
+    "speculators dflash2": ("zlab/dflash2", "speculators", "zlab"),
+    "transformers dflash": ("zlab/dflash", "transformers", "zlab"),
+    "speculators eagle3": ("speculators/eagle3", None, "eagle"),
+    "eagle eagle3": ("speculators/eagle3", "eagle", "speculators"),
+}
+"""Every format of every algorithm: a fixture, the layout it is first converted to, and another."""
+
+
+def made(kind: str, folder: Path) -> Path:
+    """A checkpoint of this kind."""
+    fixture, layout, _ = KINDS[kind]
+    if layout is None:
+        ignored = shutil.ignore_patterns("expected*")
+        shutil.copytree(FIXTURES / fixture, folder, ignore=ignored)
+    else:
+        convert(FIXTURES / fixture, folder, layout)  # type: ignore[arg-type]
+    return folder
+
+
+def load(folder: Path) -> DFlashModel | Eagle3Model:
+    kind = Eagle3Model if "eagle3" in describe(folder).algorithm else DFlashModel
+    return kind.from_folder(folder)
+
+
+LAYER_IDS = {
+    "zlab": ("dflash_config", "target_layer_ids", [1, 2, 6]),
+    "transformers": (None, "target_layer_ids", [1, 2, 6]),
+    "speculators dflash": (None, "aux_hidden_state_layer_ids", [0, 3, 5]),
+    "eagle3": (None, "eagle_aux_hidden_state_layer_ids", [0, 3, 5]),
+}
+
+
+def with_wrong_layers(folder: Path, kind: str) -> None:
+    ((inner, key, ids),) = [where for name, where in LAYER_IDS.items() if name in kind]
+    configured(folder, lambda c: (c[inner] if inner else c).update({key: ids}))
+
+
+def without_a_key(folder: Path, kind: str) -> None:
+    key = "num_attention_heads" if "eagle3" in kind else "block_size"
+    nested = kind == "speculators eagle3"
+    configured(folder, lambda c: (c["transformer_layer_config"] if nested else c).pop(key))
+
+
+def reshaped(folder: Path) -> None:
+    def change(weights: dict[str, torch.Tensor]) -> None:
+        (name,) = [name for name in weights if name.endswith("fc.weight")]
+        weights[name] = torch.zeros(64, 128)
+
+    reweighted(folder, change)
+
+
+FAULTS: dict[str, tuple[Callable[[Path, str], object], str]] = {
+    "absent config key": (without_a_key, "(block_size|num_attention_heads): missing"),
+    "wrong layer ids": (with_wrong_layers, "layer 6 of a target with layers 0 to 5|indices >= 1"),
     "missing tensor": (
-        lambda folder: reweighted(folder, lambda w: w.pop("norm.weight")),
+        lambda folder, _: reweighted(folder, lambda w: w.pop("norm.weight")),
         "missing: norm.weight",
     ),
     "wrong shape": (
-        lambda folder: reweighted(folder, lambda w: w.update({"fc.weight": torch.zeros(64, 128)})),
-        "fc.weight is (64, 128), and config.json makes it (64, 192)",
+        lambda folder, _: reshaped(folder),
+        r"fc.weight is \(64, 128\), and config.json makes it \(64, 192\)",
     ),
     "other vocabulary": (
-        lambda folder: configured(folder, lambda c: c.update(draft_vocab_size=32)),
-        "needs its own lm_head.weight and d2t",
+        lambda folder, _: configured(folder, lambda c: c.update(draft_vocab_size=32)),
+        r"needs its own lm_head.weight and d2t|d2t is \(64,\), and config.json makes it \(32,\)",
     ),
-    "cut off": (shortened, "it was cut off"),
+    "cut off": (lambda folder, _: shortened(folder), "it was cut off"),
     "no weights": (
-        lambda folder: (folder / "model.safetensors").unlink(),
+        lambda folder, _: (folder / "model.safetensors").unlink(),
         "neither model.safetensors nor model.safetensors.index.json",
     ),
 }
 
 
-@pytest.mark.parametrize("what", MALFORMED)
-def test_a_malformed_checkpoint_is_one_clear_problem(what: str, tmp_path: Path) -> None:
-    """Inspecting says it, loading raises it, and the words are the same."""
-    folder = copied(tmp_path)
-    spoil, message = MALFORMED[what]
-    spoil(folder)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_malformed_checkpoint_is_one_clear_problem(fault: str, kind: str, tmp_path: Path) -> None:
+    """Inspecting says it, loading and converting raise it, in the same words; nothing is loaded
+    or written."""
+    if fault == "other vocabulary" and kind == "transformers dflash":
+        pytest.skip("this layout borrows the target's head, and says no vocabulary")
+    folder = made(kind, tmp_path / "checkpoint")
+    load(folder)  # negative control
+    spoil, message = FAULTS[fault]
+    spoil(folder, kind)
     (problem,) = describe(folder).problems
-    assert message in problem
+    assert re.search(message, problem)
     assert str(folder) in problem
     with pytest.raises(CheckpointError) as caught:
-        DFlashModel.from_folder(folder)
+        load(folder)
     assert str(caught.value) == problem
     with pytest.raises(CheckpointError) as caught:
-        convert(folder, tmp_path / "other", "speculators")
+        convert(folder, tmp_path / "other", KINDS[kind][2])  # type: ignore[arg-type]
     assert str(caught.value) == problem
-    assert not (tmp_path / "other").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
+
+
+def meaning(folder: Path) -> dict[str, Any]:
+    config: Any = DFlashConfig if "dflash" in describe(folder).algorithm else Eagle3Config
+    said = attrs.asdict(config.from_file(folder))
+    return {key: value for key, value in said.items() if key not in ("layout", "source")}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_comes_back_from_every_other_layout_unchanged(kind: str, tmp_path: Path) -> None:
+    first = made(kind, tmp_path / "first")
+    found = describe(first)
+    target = str(FIXTURES / "zlab/target")
+    weights = load_file(first / "model.safetensors")
+    for there in set(LAYOUTS[found.algorithm]) - {found.format}:
+        second, third = tmp_path / there, tmp_path / f"{there} and back"
+        convert(first, second, there, target)
+        convert(second, third, found.format, target)  # type: ignore[arg-type]
+        assert describe(second).format == there
+        assert not describe(second).problems
+        load(second)
+        assert meaning(third) == meaning(first)
+        back = load_file(third / "model.safetensors")
+        assert back.keys() == weights.keys()
+        for name, tensor in weights.items():
+            assert torch.equal(back[name].view(torch.uint8), tensor.view(torch.uint8))
 
 
 def test_an_eagle_checkpoint_that_names_no_layers_says_what_to_set(tmp_path: Path) -> None:
@@ -241,18 +323,160 @@ def test_sliding_layers_keep_their_direction(is_causal: bool | None, tmp_path: P
     assert there.windows == (6, None)
 
 
-def test_only_what_has_both_layouts_is_converted(tmp_path: Path) -> None:
+def test_only_what_has_the_layout_is_converted_to_it(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with pytest.raises(CheckpointError, match="convolutions and selector"):
-        convert(FIXTURES / "zlab/dflash2", out, "speculators")
-    with pytest.raises(CheckpointError, match="only dflash has both layouts"):
+    with pytest.raises(CheckpointError, match="dflash2, which is not published in the tran"):
+        convert(FIXTURES / "zlab/dflash2", out, "transformers")
+    with pytest.raises(CheckpointError, match="is eagle3, which is not published in the zlab lay"):
         convert(FIXTURES / "speculators/eagle3", out, "zlab")
+    with pytest.raises(CheckpointError, match="causal_lm, which no other layout has"):
+        convert(FIXTURES / "zlab/target", out, "zlab")
     with pytest.raises(CheckpointError, match="in the zlab layout already"):
         convert(FIXTURES / "zlab/dflash", out, "zlab")
     (out / "kept").mkdir(parents=True)
     with pytest.raises(CheckpointError, match="not an empty folder"):
         convert(FIXTURES / "zlab/dflash", out, "speculators")
     assert [path.name for path in out.iterdir()] == ["kept"]
+
+
+def test_a_vocabulary_that_a_checkpoint_does_not_say_is_the_targets(tmp_path: Path) -> None:
+    own = made("transformers dflash", tmp_path / "own")
+    assert describe(own).vocabulary is None
+    with pytest.raises(CheckpointError, match="name the target's folder with --target"):
+        convert(own, tmp_path / "out", "zlab", target="some/model")
+    convert(own, tmp_path / "out", "zlab", target=str(FIXTURES / "zlab/target"))
+    assert describe(tmp_path / "out").vocabulary == Mapped(96, 96)
+
+
+def test_an_eagle_checkpoint_without_layers_is_converted_with_those_that_are_given(
+    tmp_path: Path,
+) -> None:
+    folder = made("eagle eagle3", tmp_path / "eagle")
+    configured(folder, lambda c: c.pop("eagle_aux_hidden_state_layer_ids"))
+    with pytest.raises(CheckpointError, match="does not say which target layers"):
+        convert(folder, tmp_path / "out", "speculators")
+    convert(folder, tmp_path / "out", "speculators", taps=(1, 2, 4))
+    assert meaning(tmp_path / "out") == meaning(FIXTURES / "speculators/eagle3")
+
+
+def test_assistants_of_other_kinds_are_named_and_not_taken_for_language_models(
+    tmp_path: Path,
+) -> None:
+    data = {"model_type": "gemma4_assistant", "architectures": ["Gemma4AssistantForCausalLM"]}
+    (tmp_path / "config.json").write_text(json.dumps(data))
+    found = describe(tmp_path)
+    assert (found.format, found.algorithm) == ("transformers", "gemma4_assistant")
+    assert "'gemma4_assistant' is not supported" in found.problems[0]
+
+
+@pytest.mark.parametrize("window", [None, 6, 40])
+def test_transformers_own_class_gives_the_same_block(window: int | None, tmp_path: Path) -> None:
+    """Its network, loaded from what is written, against ours, loaded from the same folder."""
+    from transformers.cache_utils import DFlashCache
+    from transformers.models.muse_glimmer_assistant import MuseGlimmerAssistantModel
+
+    first = copied(tmp_path)
+    if window is not None:
+        sliding = {"layer_types": ["sliding_attention", "full_attention"], "is_causal": False}
+        configured(first, lambda c: c.update(sliding, sliding_window=window))
+    folder = tmp_path / "own"
+    convert(first, folder, "transformers")
+    theirs = MuseGlimmerAssistantModel.from_pretrained(folder, attn_implementation="eager").eval()
+    ours, original = DFlashModel.from_folder(folder), DFlashModel.from_folder(first)
+    torch.manual_seed(0)
+    features, embeds = torch.randn(17, 192), torch.randn(8, 64)
+    cache = DFlashCache(config=theirs.config)
+    cache.set_previous_accepted_tokens(17)
+    with torch.inference_mode():
+        expected = theirs(
+            noise_embeds=embeds[None], context_hidden_states=features[None], cache=cache
+        ).last_hidden_state[0]
+        for model in (ours, original):
+            rows = model.context_kv(model.context(features), torch.arange(17))
+            found = model.block_with_anchor(embeds, torch.arange(17, 25), rows)
+            torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+
+class Canary:
+    """A model of six layers whose layer l gives out the number l, wherever it is read."""
+
+    def __init__(self) -> None:
+        from transformers import Qwen3Config, Qwen3ForCausalLM
+
+        from draftwood.core.hf import wrap_model
+
+        sizes = {"hidden_size": 64, "intermediate_size": 8, "head_dim": 8, "vocab_size": 96}
+        heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "num_hidden_layers": 6}
+        self.model = Qwen3ForCausalLM(Qwen3Config(**sizes, **heads)).eval()
+        decoder = self.model.model
+        for number, module in enumerate(decoder.layers):
+            self._say(module, number)
+        self._say(decoder.norm, 5)  # what is tapped of the last layer is behind the final norm
+        self.target = wrap_model(self.model)
+
+    @staticmethod
+    def _say(module: torch.nn.Module, number: int) -> None:
+        real = module.forward
+
+        def forward(*given: Any, **named: Any) -> Any:
+            said = real(*given, **named)
+            if isinstance(said, tuple):
+                return (torch.full_like(said[0], number), *said[1:])
+            return torch.full_like(said, number)
+
+        module.forward = forward
+
+    def tapped(self, layers: Sequence[int]) -> list[float]:
+        features = self.target.open(layers).prefill([1, 2, 3]).features
+        assert features is not None
+        return [float(part.unique()) for part in features.chunk(len(layers), -1)]
+
+    def hidden_states(self, entries: Sequence[int]) -> list[float]:
+        with torch.inference_mode():
+            states = self.model(torch.tensor([[1, 2, 3]]), output_hidden_states=True).hidden_states
+        return [float(states[entry].unique()) for entry in entries]
+
+
+@pytest.fixture(scope="module")
+def canary() -> Canary:
+    return Canary()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_taps_read_the_layers_that_the_format_means(
+    kind: str, canary: Canary, tmp_path: Path
+) -> None:
+    """z-lab and transformers name a layer, whose output is entry l + 1 of hidden_states; the
+    others name the entry. Read as the other convention has it, every number would be another."""
+    folder = made(kind, tmp_path / "checkpoint")
+    taps = describe(folder).taps
+    assert taps is not None
+    data = json.loads((folder / "config.json").read_text())
+    by_layer = (data.get("dflash_config") or data).get("target_layer_ids")
+    entries = data.get("aux_hidden_state_layer_ids", data.get("eagle_aux_hidden_state_layer_ids"))
+    published = [layer + 1 for layer in by_layer] if by_layer else entries
+    assert canary.tapped(taps) == canary.hidden_states(published) == [1.0, 2.0, 4.0]
+    wrong = [tap + 1 for tap in taps]
+    assert canary.tapped(wrong) != canary.tapped(taps)  # negative control
+    assert canary.tapped((5,)) == canary.hidden_states((6,)) == [5.0]
+
+
+@pytest.mark.parametrize("kind", ["zlab dflash", "eagle eagle3"])
+def test_pickled_weights_are_read_only_if_that_is_asked_for_and_then_with_a_warning(
+    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = made(kind, tmp_path / "checkpoint")
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save(weights, folder / "pytorch_model.bin")
+    (problem,) = describe(folder).problems
+    assert "pytorch_model.bin, a pickle" in problem
+    model = Eagle3Model if "eagle3" in kind else DFlashModel
+    with pytest.raises(CheckpointError, match="set allow_pickle: true"):
+        model.from_folder(folder)
+    with caplog.at_level(logging.WARNING, "draftwood"):
+        model.from_folder(folder, allow_pickle=True)
+    assert "is a pickle: it may run code" in caplog.text
 
 
 def test_headers_of_shards_are_read_together(tmp_path: Path) -> None:

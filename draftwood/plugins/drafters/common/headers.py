@@ -14,6 +14,7 @@ from attrs import frozen
 from draftwood.core.errors import CheckpointError
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+PICKLE = "pytorch_model.bin"
 
 WIDTHS = {
     **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2"), 1),
@@ -93,5 +94,15 @@ def read_headers(folder: Path) -> dict[str, Entry]:
     """The tensors of all of a folder's safetensors files. Raises CheckpointError if it has none."""
     files = weight_files(folder)
     if not files:
-        raise CheckpointError(f"{folder}: neither {SINGLE} nor {INDEX} is there")
+        raise missing_weights(folder)
     return {name: entry for path in files for name, entry in read_header(path).items()}
+
+
+def missing_weights(folder: Path) -> CheckpointError:
+    """What to say of a folder without safetensors."""
+    if (folder / PICKLE).is_file():
+        return CheckpointError(
+            f"{folder}: the only weights are {PICKLE}, a pickle; convert them to {SINGLE}, or set "
+            "allow_pickle: true if you trust their author"
+        )
+    return CheckpointError(f"{folder}: neither {SINGLE} nor {INDEX} is there")

@@ -1,5 +1,6 @@
 """Reading a checkpoint's tensors: safetensors, whole or in shards; pickles only when asked."""
 
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -9,14 +10,14 @@ from torch import Tensor, nn
 
 from draftwood.core.errors import CheckpointError
 from draftwood.plugins.drafters.common.headers import (
-    INDEX,
-    SINGLE,
+    PICKLE,
     Entry,
+    missing_weights,
     read_header,
     weight_files,
 )
 
-PICKLE = "pytorch_model.bin"
+log = logging.getLogger("draftwood")
 
 
 def read_weights(folder: Path | str, allow_pickle: bool = False) -> dict[str, Tensor]:
@@ -28,14 +29,10 @@ def read_weights(folder: Path | str, allow_pickle: bool = False) -> dict[str, Te
     folder = Path(folder)
     if files := weight_files(folder):
         return {name: tensor for path in files for name, tensor in _load(path).items()}
-    if (folder / PICKLE).is_file():
-        if not allow_pickle:
-            raise CheckpointError(
-                f"{folder}: the only weights are {PICKLE}, a pickle; convert them to "
-                f"{SINGLE}, or set allow_pickle: true if you trust their author"
-            )
+    if (folder / PICKLE).is_file() and allow_pickle:
+        log.warning("%s is a pickle: it may run code while it is read", folder / PICKLE)
         return torch.load(folder / PICKLE, map_location="cpu", weights_only=True)
-    raise CheckpointError(f"{folder}: neither {SINGLE} nor {INDEX} is there")
+    raise missing_weights(folder)
 
 
 def _load(path: Path) -> dict[str, Tensor]:
@@ -68,6 +65,14 @@ def outlines(headers: Mapping[str, Entry], folder: Path) -> dict[str, Tensor]:
             )
         found[name] = torch.empty(entry.shape, dtype=_DTYPES[entry.dtype], device="meta")
     return found
+
+
+def renamed(name: str, prefixes: Mapping[str, str]) -> str:
+    """`name` with the first of `prefixes` that it has replaced."""
+    for old, new in prefixes.items():
+        if name.startswith(old):
+            return new + name.removeprefix(old)
+    return name
 
 
 def fit(

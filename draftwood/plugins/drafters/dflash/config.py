@@ -2,7 +2,8 @@
 
 Imports no torch: `check` reads it without loading weights. Layouts differ in detail: z-lab's has
 `dflash_config` inside a Qwen3 config, and keys moved between the two over time; speculators nests
-the decoder under `transformer_layer_config` and counts tapped layers from 1.
+the decoder under `transformer_layer_config` and counts tapped layers from 1; transformers' own
+assistants are flat, see their block from both sides, and count a window inclusively.
 """
 
 from collections.abc import Mapping
@@ -26,8 +27,9 @@ class DFlashConfig:
     checkpoint does not say. block_size: slots of one pass, the anchor included.
     causal: per layer, whether a slot sees only slots before it. windows: per layer, the most
     positions apart that a query and a key may be plus one, None for no limit.
-    draft_vocab_size: width of the checkpoint's own head where it has one.
-    conv_kernel_size, selector_rank: 0 in the first generation.
+    vocab_size: of the target, 0 where the checkpoint does not say. draft_vocab_size: width of
+    the checkpoint's own head where it has one. conv_kernel_size, selector_rank: 0 in the first
+    generation. layout: whose names its parameters have.
     """
 
     hidden_size: int
@@ -57,6 +59,7 @@ class DFlashConfig:
     conv_group_size: int = 1
     selector_rank: int = 0
     selector_top_k: int = 0
+    layout: str = field(default="zlab", eq=False)
     source: str = field(default="config.json", eq=False)
 
     @classmethod
@@ -68,8 +71,10 @@ class DFlashConfig:
     def from_mapping(cls, data: Mapping[str, Any], source: str = "config.json") -> "DFlashConfig":
         """The same from parsed JSON; `source` is named in errors."""
         if "transformer_layer_config" in data:
-            return _parse(_keys(_from_speculators(data, source), source))
-        return _parse(_keys(data, source))
+            return _parse(_keys(_from_speculators(data, source), source), "speculators")
+        if is_assistant(data):
+            return _parse(_keys(_from_transformers(data, source), source), "transformers")
+        return _parse(_keys(data, source), "zlab")
 
 
 def _keys(data: Mapping[str, Any], source: str) -> Keys:
@@ -77,11 +82,16 @@ def _keys(data: Mapping[str, Any], source: str) -> Keys:
     return Keys([data.get("dflash_config") or {}, data], source)
 
 
-def _parse(keys: Keys) -> DFlashConfig:
+def is_assistant(data: Mapping[str, Any]) -> bool:
+    """Whether this is an assistant model of transformers' own (`muse_glimmer_assistant`)."""
+    return str(data.get("model_type", "")).endswith("_assistant")
+
+
+def _parse(keys: Keys, layout: str) -> DFlashConfig:
     hidden = keys.integer("hidden_size", least=1)
     heads = keys.integer("num_attention_heads", least=1)
     layers = keys.integer("num_hidden_layers", least=1)
-    vocab = keys.integer("vocab_size", least=1)
+    vocab = keys.integer("vocab_size", 0 if layout == "transformers" else None)
     causal, windows = _attention(keys, layers)
     if keys.get("sample_from_anchor", False):
         raise keys.fail("sample_from_anchor", "true is not supported: slot 0 must predict nothing")
@@ -97,7 +107,7 @@ def _parse(keys: Keys) -> DFlashConfig:
         head_dim=keys.integer("head_dim", hidden // heads, least=2),
         intermediate_size=keys.integer("intermediate_size", least=1),
         vocab_size=vocab,
-        draft_vocab_size=keys.integer("draft_vocab_size", vocab, least=1),
+        draft_vocab_size=keys.integer("draft_vocab_size", vocab),
         block_size=keys.integer("block_size", least=2),
         mask_token_id=keys.integer("mask_token_id"),
         target_layer_ids=_taps(keys),
@@ -117,6 +127,7 @@ def _parse(keys: Keys) -> DFlashConfig:
         conv_group_size=group,
         selector_rank=keys.integer("selector_rank", 0),
         selector_top_k=keys.integer("selector_top_k", 0),
+        layout=layout,
         source=keys.source,
     )
 
@@ -163,6 +174,23 @@ def _from_speculators(data: Mapping[str, Any], source: str) -> dict[str, Any]:
         )
     flat = {**data["transformer_layer_config"], **data}
     flat["target_layer_ids"] = [i - 1 for i in ids]
-    if data.get("sliding_window_non_causal"):
+    if data.get("sliding_window_non_causal", kind == "dflash2"):
         flat["is_causal"] = False
     return flat
+
+
+def _from_transformers(data: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """transformers' own layout in z-lab's terms: a block sees itself whole, and a window counts the
+    positions apart, not the token itself. It borrows the target's head, and so says no vocabulary.
+    """
+    layers, window = data.get("num_hidden_layers"), data.get("sliding_window")
+    if not isinstance(window, int) and window is not None:
+        raise CheckpointError(f"{source}: sliding_window: an integer is expected, got {window!r}")
+    return {
+        "layer_types": [SLIDING] * layers if isinstance(layers, int) else None,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 500000.0,
+        **data,
+        "is_causal": False,
+        "sliding_window": None if window is None else window + 1,
+    }

@@ -18,13 +18,16 @@ from torch import Tensor, nn
 
 from draftwood.core.errors import CheckpointError
 from draftwood.plugins.drafters.common.layers import Rotary
-from draftwood.plugins.drafters.common.weights import fit, read_weights, target_ids
+from draftwood.plugins.drafters.common.weights import fit, read_weights, renamed, target_ids
 from draftwood.plugins.drafters.dflash.config import DFlashConfig
 from draftwood.plugins.drafters.dflash.layers import DrafterLayer
 from draftwood.plugins.drafters.dflash.selector import Selector
 
 RENAMED = {"layers.": "stack.", "candidate_selector.": "selector."}
 """Published parameter names and ours; `layers` is the number of them here."""
+
+ENCODER = {"encoder.fc.": "fc.", "encoder.output_norm_enc.": "hidden_norm."}
+"""What transformers' own assistants call differently."""
 
 COPIES = ("embed_tokens.", "verifier_norm.", "verifier_lm_head.", "t2d")
 """Parameters that some checkpoints repeat from their target, or that follow from others."""
@@ -76,10 +79,10 @@ class DFlashModel(nn.Module):
         found = {
             ours: tensor
             for name, tensor in published.items()
-            if not (ours := _our_name(name)).startswith(COPIES)
+            if not (ours := renamed(name, self._names)).startswith(COPIES)
         }
         self._prepare_head(found, folder)
-        fit(self, found, folder, _published)
+        fit(self, found, folder, self._published)
 
     def _prepare_head(self, found: dict[str, Tensor], folder: Path | str) -> None:
         """Make room for the checkpoint's own head and vocabulary map, if it has them."""
@@ -106,8 +109,16 @@ class DFlashModel(nn.Module):
     def published_state(self) -> dict[str, Tensor]:
         """Parameters under their published names, each in its own memory."""
         return {
-            _published(name): tensor.detach().clone() for name, tensor in self.state_dict().items()
+            self._published(name): tensor.detach().clone()
+            for name, tensor in self.state_dict().items()
         }
+
+    @property
+    def _names(self) -> dict[str, str]:
+        return RENAMED | ENCODER if self.config.layout == "transformers" else RENAMED
+
+    def _published(self, name: str) -> str:
+        return renamed(name, {ours: theirs for theirs, ours in self._names.items()})
 
     @property
     def stacked(self) -> Iterable[DrafterLayer]:
@@ -218,17 +229,3 @@ class DFlashModel(nn.Module):
             keys, values = layer.self_attn.keys_values(context, turn_context)
             x = layer.packed(x, turn, keys, values, seen)
         return self.norm(x)
-
-
-def _our_name(name: str) -> str:
-    for theirs, ours in RENAMED.items():
-        if name.startswith(theirs):
-            return ours + name[len(theirs) :]
-    return name
-
-
-def _published(name: str) -> str:
-    for theirs, ours in RENAMED.items():
-        if name.startswith(ours):
-            return theirs + name[len(ours) :]
-    return name

@@ -11,10 +11,15 @@ from draftwood.core.errors import CheckpointError
 from draftwood.plugins.drafters.common.headers import read_headers
 from draftwood.plugins.drafters.common.keys import read_config
 from draftwood.plugins.drafters.common.weights import outlines
-from draftwood.plugins.drafters.dflash.config import DFlashConfig
+from draftwood.plugins.drafters.dflash.config import DFlashConfig, is_assistant
 from draftwood.plugins.drafters.dflash.model import DFlashModel
 from draftwood.plugins.drafters.eagle3.config import Eagle3Config
 from draftwood.plugins.drafters.eagle3.model import Eagle3Model
+
+ASSISTANTS = ("muse_glimmer_assistant",)
+"""Model types of transformers' own assistants that are DFlash drafters."""
+
+UNTAPPED = "it does not say which target layers it reads"
 
 
 @frozen
@@ -37,9 +42,10 @@ class Mapped:
 @frozen
 class Description:
     """A checkpoint. format: zlab, speculators, eagle (the original EAGLE-3 layout) or
-    transformers. algorithm: dflash, dflash2, eagle3 or causal_lm; a speculators checkpoint of
-    another kind by its own name. taps: 0-based target layers that are read. block: slots of one
-    pass, None for one token a pass. problems: why it cannot be used; empty if it can.
+    transformers (an assistant or a language model). algorithm: dflash, dflash2, eagle3 or
+    causal_lm; a checkpoint of another kind by its own name. taps: 0-based target layers that are
+    read. block: slots of one pass, None for one token a pass. problems: why it cannot be used;
+    empty if it can.
     """
 
     format: str
@@ -63,28 +69,28 @@ def describe(folder: Path) -> Description:
     data, source = read_config(folder)
     format_, algorithm = identify(data, source)
     pairing = Pairing(_target_name(data))
-    if format_ == "transformers":
+    if algorithm == "causal_lm":
         return _language_model(data, source, pairing)
-    kind = algorithm.rstrip("2") if algorithm == "dflash2" else algorithm
-    if kind not in ("dflash", "eagle3"):
-        problem = f"{source}: speculators_model_type: {algorithm!r} is not supported"
-        return Description(format_, algorithm, pairing, problems=(problem,))
     try:
         config: DFlashConfig | Eagle3Config
-        if kind == "dflash":
+        if algorithm in ("dflash", "dflash2"):
             config = DFlashConfig.from_mapping(data, source)
-        else:
+        elif algorithm == "eagle3":
             config = Eagle3Config.from_mapping(data, source)
+        else:
+            key = "model_type" if format_ == "transformers" else "speculators_model_type"
+            raise CheckpointError(f"{source}: {key}: {algorithm!r} is not supported")
     except CheckpointError as error:
         return Description(format_, algorithm, pairing, problems=(str(error),))
     layers = config.num_target_layers if isinstance(config, DFlashConfig) else None
+    size = config.vocab_size
     return Description(
         format_,
         algorithm,
         Pairing(pairing.model, layers, config.target_hidden_size),
         config.target_layer_ids,
         config.block_size if isinstance(config, DFlashConfig) else None,
-        Mapped(config.vocab_size, config.draft_vocab_size),
+        Mapped(size, config.draft_vocab_size) if size else None,
         tuple(_problems(folder, config)),
     )
 
@@ -94,6 +100,9 @@ def identify(data: Mapping[str, Any], source: str) -> tuple[str, str]:
     architectures = data.get("architectures") or [""]
     if "transformer_layer_config" in data or "speculators_model_type" in data:
         return "speculators", str(data.get("speculators_model_type", "unknown"))
+    if is_assistant(data):
+        kind = str(data["model_type"])
+        return "transformers", "dflash" if kind in ASSISTANTS else kind
     if "dflash_config" in data or "DFlash" in architectures[0]:
         inner = data.get("dflash_config") or {}
         second = inner.get("selector_rank", data.get("selector_rank"))
@@ -148,8 +157,5 @@ def _problems(folder: Path, config: DFlashConfig | Eagle3Config) -> list[str]:
     except CheckpointError as error:
         problems.append(str(error))
     if not config.target_layer_ids:
-        problems.append(
-            f"{config.source}: it does not say which target layers it reads; a pipeline must set "
-            "drafter.taps"
-        )
+        problems.append(f"{config.source}: {UNTAPPED}; a pipeline must set drafter.taps")
     return problems
