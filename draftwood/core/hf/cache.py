@@ -37,12 +37,13 @@ def window_start(length: int, window: int | None) -> int:
 
 
 class _Extent:
-    """How many rows are committed, and how many behind them the next forward leaves alone. Shared
-    by the cache and its layers, without a reference cycle that would keep buffers alive until the
-    next collection."""
+    """How many rows are committed, and how many behind them the next forward leaves alone; whether
+    layers return their whole buffers. Shared by the cache and its layers, without a reference
+    cycle that would keep buffers alive until the next collection."""
 
     length = 0
     kept = 0
+    whole = False
 
 
 class TreeLayer(CacheLayerMixin):
@@ -65,11 +66,14 @@ class TreeLayer(CacheLayerMixin):
 
         key_states, value_states: (1, heads, n, dim). A sliding layer's view starts at the oldest
         position that the first new row sees, so its attention costs the window, not the context.
+        A whole cache returns its buffers: the reader knows what it may look at.
         """
         length, rows = self.extent.length, key_states.shape[-2]
         end = length + self.extent.kept
         self.keys.narrow(2, end, rows).copy_(key_states)
         self.values.narrow(2, end, rows).copy_(value_states)
+        if self.extent.whole:
+            return self.keys, self.values
         start = window_start(length, self.window)
         size = end + rows - start
         return self.keys.narrow(2, start, size), self.values.narrow(2, start, size)
@@ -91,15 +95,16 @@ class TreeLayer(CacheLayerMixin):
 
 
 class TreeCache(Cache):
-    """The K/V of one request.
+    """The K/V of one request. whole: attention is given the buffers, not views of what it needs.
 
     Layers of one shape share one buffer (layers, 1, heads, capacity, dim), so that a commit is
     one gather and one copy however many layers there are.
     """
 
-    def __init__(self, layout: Sequence[LayerShape]) -> None:
+    def __init__(self, layout: Sequence[LayerShape], *, whole: bool = False) -> None:
         self.layout = tuple(layout)
         self.extent = _Extent()
+        self.extent.whole = whole
         self.capacity = 0
         super().__init__(layers=[TreeLayer(shape, self.extent) for shape in self.layout])
         self._stacks: list[tuple[Tensor, list[tuple[int, str]]]] = []
@@ -170,7 +175,7 @@ class TreeCache(Cache):
 
     def fork(self) -> "TreeCache":
         """An independent copy of the committed rows."""
-        twin = TreeCache(self.layout)
+        twin = TreeCache(self.layout, whole=self.extent.whole)
         twin.reserve(self.length)
         for (mine, _), (its, _) in zip(self._stacks, twin._stacks, strict=True):
             its.narrow(3, 0, self.length).copy_(mine.narrow(3, 0, self.length))

@@ -9,6 +9,7 @@ import torch
 from draftwood.core.errors import UnsupportedTarget
 from draftwood.core.hf.masks import layer_kinds
 from draftwood.core.hf.versions import accepts, text_config
+from draftwood.core.interfaces.kernels import Kernels
 from draftwood.core.values import TokenTree
 
 if TYPE_CHECKING:
@@ -80,25 +81,15 @@ def eos_token_ids(model: Any) -> frozenset[int]:
 
 
 @contextmanager
-def attention_set_to(config: Any, name: str | None) -> Iterator[None]:
-    """Run with another attention implementation, and put the model's own back."""
-    before = config._attn_implementation
-    config._attn_implementation = name
-    try:
-        yield
-    finally:
-        config._attn_implementation = before
-
-
-@contextmanager
-def refused_if_it_raises(name: str) -> Iterator[None]:
+def refused_if_it_raises(
+    name: str, how: str = "explicit 4-D mask, positions and a cache of ours"
+) -> Iterator[None]:
     """What a model raises in its first forwards becomes the reason of an UnsupportedTarget."""
     try:
         yield
     except (TypeError, ValueError, RuntimeError, IndexError, KeyError, AttributeError) as error:
         raise UnsupportedTarget(
-            f"{name} cannot score a tree (explicit 4-D mask, positions and a cache of ours): "
-            f"{type(error).__name__}: {error}"
+            f"{name} cannot score a tree ({how}): {type(error).__name__}: {error}"
         ) from error
 
 
@@ -121,11 +112,6 @@ def self_check(target: "HFTarget") -> None:
     def scores(session: "HFSession", tree: TokenTree) -> torch.Tensor:
         return target.forward([(session, tree)])[0].logits[:, :size].double().cpu()
 
-    def branching(uncle: int) -> TokenTree:
-        """The anchor has two children; the first has a child that comes after its uncle."""
-        tokens = [anchor, child, uncle, grandchild]
-        return TokenTree.of(tokens, [-1, 0, 0, 1], [0, 1, 1, 2], [0.0] * 4)
-
     with refused_if_it_raises(target.name):
         session = target.open()
         session.prefill([1 % size, 2 % size])
@@ -133,8 +119,8 @@ def self_check(target: "HFTarget") -> None:
             [anchor, child, grandchild, after], [-1, 0, 1, 2], [0, 1, 2, 3], [0.0] * 4
         )
         straight = scores(session, chain)
-        sibling = scores(session, branching(other))
-        branch = scores(session, branching(uncle))
+        sibling = scores(session, _branching(anchor, child, other, grandchild))
+        branch = scores(session, _branching(anchor, child, uncle, grandchild))
         session.commit([0, 1, 3])
         rolled = scores(session, TokenTree.root(after))
     limit = _tolerance(target.dtype) * float(straight.abs().max())
@@ -150,3 +136,33 @@ def self_check(target: "HFTarget") -> None:
                 f"{target.name} cannot be a target: {what} (logits differ by {difference:.3g}, "
                 f"rounding explains {limit:.3g})"
             )
+
+
+def kernel_check(target: "HFTarget", kernels: Kernels) -> None:
+    """Score a tiny tree by the model's own attention and by a verifier's kernels, and raise
+    UnsupportedTarget if they differ by more than rounding: the model has something in its
+    attention that the kernels are not told of."""
+    size = min(target.vocab_size, target.vocab_limit or target.vocab_size)
+    tokens = [token % size for token in range(3, 7)]
+    found = []
+    how = "attention by the verifier's kernels"
+    with refused_if_it_raises(target.name, how):
+        for session in (target.open(), target.open(kernels=kernels)):
+            first = session.prefill([1 % size, 2 % size]).logits
+            tree = target.forward([(session, _branching(*tokens))])[0].logits
+            found.append(torch.cat([first, tree])[:, :size].double().cpu())
+    expected, got = found
+    difference = float((got - expected).abs().max())
+    limit = _tolerance(target.dtype) * float(expected.abs().max())
+    if not difference <= limit:
+        raise UnsupportedTarget(
+            f"{target.name} cannot use {how}: its logits differ from those of its own attention "
+            f"by {difference:.3g}, rounding explains {limit:.3g}; use a verifier without kernels "
+            "of its own"
+        )
+
+
+def _branching(anchor: int, child: int, uncle: int, grandchild: int) -> TokenTree:
+    """The anchor has two children; the first has a child that comes after its uncle."""
+    tokens = [anchor, child, uncle, grandchild]
+    return TokenTree.of(tokens, [-1, 0, 0, 1], [0, 1, 1, 2], [0.0] * 4)

@@ -1,20 +1,21 @@
 """A Hugging Face causal LM as a target: trees in, logits and tapped features out."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from draftwood.core.errors import RequestError, TreeError
-from draftwood.core.hf import checks
+from draftwood.core.errors import RequestError, TreeError, UnsupportedTarget
+from draftwood.core.hf import attention, checks
 from draftwood.core.hf.cache import ShapeProbe, TreeCache
-from draftwood.core.hf.masks import Masks, chain, kind_windows, layer_kinds
+from draftwood.core.hf.masks import Masks, kind_windows, layer_kinds
+from draftwood.core.hf.rows import Rows
 from draftwood.core.hf.taps import Taps, decoder_of, side_by_side
 from draftwood.core.hf.versions import accepts, cache_keyword, text_config
 from draftwood.core.interfaces.controller import CostProbe
-from draftwood.core.interfaces.target import Kernels, Target, TargetSession
+from draftwood.core.interfaces.kernels import Kernels
+from draftwood.core.interfaces.target import Target, TargetSession
 from draftwood.core.values import Forwarded, TokenTree
 
 
@@ -22,9 +23,9 @@ class HFSession(TargetSession):
     """One request's K/V, and what it wants tapped."""
 
     def __init__(
-        self, target: "HFTarget", taps: Taps, cache: TreeCache, attention: str | None
+        self, target: "HFTarget", taps: Taps, cache: TreeCache, kernels: Kernels | None
     ) -> None:
-        self.target, self.taps, self.cache, self.attention = target, taps, cache, attention
+        self.target, self.taps, self.cache, self.kernels = target, taps, cache, kernels
         # Depths of the nodes whose rows lie behind the committed ones: those a commit may keep.
         self.behind = torch.empty(0, dtype=torch.int64)
 
@@ -61,7 +62,7 @@ class HFSession(TargetSession):
 
     def fork(self) -> "HFSession":
         with torch.inference_mode():
-            return HFSession(self.target, self.taps, self.cache.fork(), self.attention)
+            return HFSession(self.target, self.taps, self.cache.fork(), self.kernels)
 
 
 class HFTarget(Target):
@@ -97,6 +98,7 @@ class HFTarget(Target):
         self.eos_token_ids = checks.eos_token_ids(model)
         self._cache_keyword = cache_keyword(model)
         self._keeps_logits = accepts(model, "logits_to_keep")
+        self._kernels: set[type] = set()  # those that passed their check here
         windows = kind_windows(self.config)
         self._masks = Masks(windows, len(windows) > 1, self.dtype, self.device)
         probe = ShapeProbe()
@@ -114,8 +116,15 @@ class HFTarget(Target):
 
     def open(self, taps: Sequence[int] = (), kernels: Kernels | None = None) -> HFSession:
         tapped = Taps(decoder_of(self.model), taps, self.layers)
-        attention = kernels.attention if kernels else None
-        return HFSession(self, tapped, TreeCache(self.layout), attention)
+        if kernels is not None and type(kernels) not in self._kernels:
+            self._kernels.add(type(kernels))
+            try:
+                checks.kernel_check(self, kernels)
+            except UnsupportedTarget:
+                self._kernels.remove(type(kernels))
+                raise
+        cache = TreeCache(self.layout, whole=kernels is not None)
+        return HFSession(self, tapped, cache, kernels)
 
     def forward(self, work: Sequence[tuple[TargetSession, TokenTree]]) -> Sequence[Forwarded]:
         if len(work) != 1:
@@ -126,8 +135,7 @@ class HFTarget(Target):
         assert isinstance(session, HFSession)
         session.drop()  # if this forward fails, the rows of the last one are spoilt
         with torch.inference_mode():
-            visible = None if len(tree) == 1 else tree.ancestors()
-            logits, parts = self._score(session, tree.tokens, visible, tree.depths, 0)
+            logits, parts = self._score(session, Rows.of(tree), 0)
             session.behind = tree.depths
             return [Forwarded(logits, side_by_side(parts))]
 
@@ -141,7 +149,7 @@ class HFTarget(Target):
         with torch.inference_mode():
             session.cache.keep(session.pending)
             behind = torch.cat([session.behind, depths])
-            logits, _ = self._score(session, tokens, visible, depths, 0, behind)
+            logits, _ = self._score(session, Rows(tokens, behind, seen=visible), 0)
             session.behind = behind
             return logits
 
@@ -153,40 +161,53 @@ class HFTarget(Target):
         with torch.inference_mode():
             session.cache.reserve(len(ids))
             for chunk in tokens.split(self.prefill_chunk):
-                visible, depths = chain(len(chunk))
-                seen = None if len(chunk) == 1 else visible
-                logits, parts = self._score(session, chunk, seen, depths, 1)
+                logits, parts = self._score(session, Rows.chain(chunk), 1)
                 session.cache.advance(len(chunk))
                 features.append(side_by_side(parts))
             tapped = [part for part in features if part is not None]
             return Forwarded(logits, torch.cat(tapped) if tapped else None)
 
-    def _score(
-        self,
-        session: HFSession,
-        tokens: Tensor,
-        visible: Tensor | None,
-        depths: Tensor,
-        keep: int,
-        behind: Tensor | None = None,
-    ) -> tuple[Tensor, list[Tensor]]:
-        """One forward of nodes behind the session's context: (n, V) logits (the last `keep` rows
-        if any), and the tapped outputs (1, n, H). behind: as in `Masks.build`."""
-        length = session.length
-        self._check_room(length + int(depths.max()))
-        session.cache.reserve(len(tokens))
-        mask = self._masks.build(visible, depths, length, behind)
-        attention = nullcontext() if session.attention is None else self._attention(session)
-        with attention, session.taps.recording() as parts:
-            logits = self._call(tokens, depths + length, session.cache, mask, keep)
+    def _score(self, session: HFSession, rows: Rows, keep: int) -> tuple[Tensor, list[Tensor]]:
+        """One forward of rows behind the session's context: (n, V) logits (the last `keep` rows
+        if any), and the tapped outputs (1, n, H)."""
+        length, depths = session.length, rows.own_depths
+        if depths.device.type == "cpu":  # elsewhere asking would wait; who grew it knew the limit
+            self._check_room(length + int(depths.max()))
+        session.cache.reserve(len(rows.tokens))
+        with session.taps.recording() as parts:
+            logits = self._attended(session, rows, length, keep)
         if self.vocab_limit is not None:
             logits[:, self.vocab_limit :] = -torch.inf
         return logits, parts
 
+    def _attended(self, session: HFSession, rows: Rows, length: int, keep: int) -> Tensor:
+        """The model's call with a mask of its own kind, or with the session's kernels."""
+        positions = rows.own_depths + length
+        if session.kernels is None:
+            behind = None if rows.seen is None else rows.depths
+            mask = self._masks.build(rows.visible, rows.own_depths, length, behind)
+            return self._call(rows.tokens, positions, session.cache, mask, keep)
+        work = attention.TreeAttention(
+            session.kernels,
+            rows.mask(session.kernels, length, self.device),
+            [shape.window for shape in self.layout],
+        )
+        with attention.running(self.config):
+            options = {attention.KEYWORD: work}
+            logits = self._call(rows.tokens, positions, session.cache, None, keep, options)
+        work.check(self.layers, self.name)
+        return logits
+
     def _call(
-        self, tokens: Tensor, positions: Tensor, cache: Any, mask: Any, keep: int = 0
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        cache: Any,
+        mask: Any,
+        keep: int = 0,
+        options: Mapping[str, Any] | None = None,
     ) -> Tensor:
-        options: dict[str, Any] = {self._cache_keyword: cache}
+        options = {self._cache_keyword: cache, **(options or {})}
         if keep and self._keeps_logits:
             options["logits_to_keep"] = keep
         output = self.model(
@@ -203,9 +224,6 @@ class HFTarget(Target):
             raise RequestError(
                 f"position {last} is past the {self.max_context} that {self.name} can hold"
             )
-
-    def _attention(self, session: HFSession) -> AbstractContextManager[None]:
-        return checks.attention_set_to(self.config, session.attention)
 
     def vocabulary(self) -> Mapping[str, int] | None:
         listed = getattr(self.tokenizer, "get_vocab", None)

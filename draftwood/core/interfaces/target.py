@@ -2,27 +2,17 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from draftwood.core.errors import UnsupportedTarget
+from draftwood.core.interfaces.kernels import Kernels
 from draftwood.core.values import Forwarded, TokenTree
 
 if TYPE_CHECKING:
     from draftwood.core.interfaces.controller import CostProbe
-
-
-class Kernels(Protocol):
-    """What a verifier may bring for the target's forward and commit (`Verifier.kernels`).
-
-    attention: a name in transformers' AttentionInterface. launches: counts by kernel so far.
-    """
-
-    attention: str
-
-    def launches(self) -> dict[str, int]: ...
 
 
 class TargetSession(ABC):
