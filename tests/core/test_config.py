@@ -375,6 +375,7 @@ def test_the_builtin_pipelines_are_these():
         "bastion-eagle3",
         "dflash",
         "dflash-ratio",
+        "draft-model",
         "eagle3",
         "eagle3-dynamic",
         "eagle-static",
@@ -386,6 +387,7 @@ def test_the_builtin_pipelines_are_these():
         "tree-64",
         "tree-multi-round",
         "tree-traversal",
+        "union",
     ]
 
 

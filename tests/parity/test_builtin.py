@@ -22,8 +22,9 @@ SPECULATING = [
     "ngram",
     *(
         pytest.param(name, marks=lacking("drafter"))
-        for name in ("dflash", "tree-16", "eagle-static", "bastion")
+        for name in ("dflash", "tree-16", "eagle-static", "bastion", "union")
     ),
+    pytest.param("draft-model", marks=lacking("draft")),
     *(
         pytest.param(name, marks=lacking("eagle3"))
         for name in ("eagle3", "eagle3-dynamic", "bastion-eagle3")

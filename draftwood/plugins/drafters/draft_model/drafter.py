@@ -117,11 +117,13 @@ class DraftModel(Drafter):
 
     def __init__(self, options: DraftModelOptions) -> None:
         self.options = options
-        self._place = resolve(options.model, "target")
+        self._place = resolve(options.model, "draft")
         # Loaded when the target's device and dtype are known; its tokenizer already tells whether
-        # there is anything to load.
+        # there is anything to load. A bundled one's lies with the target it was trained beside.
         self._tokenizer = load_tokenizer(
-            self._place, revision=options.revision, trust_remote_code=options.trust_remote_code
+            resolve(options.model, "target"),
+            revision=options.revision,
+            trust_remote_code=options.trust_remote_code,
         )
         self._pair: Pair | None = None
 
