@@ -46,7 +46,8 @@ def command(session: Session, pipeline: str, settings: tuple[str, ...], as_json:
     Enumerates the exact law of the pipeline's own tree, controller and verifier on a toy model;
     compares greedy text with plain decoding in float32 and in the pipeline's dtype, with the
     target's margin wherever they part; and tests sampled text against the target's own laws. Exits
-    with 1 if it is biased, and shows where.
+    with 1 if it is biased, and shows where, or if the evidence is not enough, and says what is
+    missing.
 
     \b
       draftwood lossless bastion
@@ -62,7 +63,7 @@ def command(session: Session, pipeline: str, settings: tuple[str, ...], as_json:
         print_json(report.as_dict())
     else:
         click.echo(render(report))
-    return 1 if report.verdict == "biased" else 0
+    return 0 if report.verdict == "lossless" else 1
 
 
 def examine(config: "PipelineConfig", session: Session, *, quiet: bool) -> "Report":
@@ -127,6 +128,11 @@ def render(report: "Report") -> str:
         "at a rejected one"
     )
     lines += [f"doubt   {doubt}" for doubt in report.doubts]
+    if report.verdict == "inconclusive":
+        lines.append(
+            "so      nothing speaks against it, and not enough for it: make it speculate (with "
+            "--set controller.use=fixed, for one), or enumerable, and run this again"
+        )
     return "\n".join([*lines, f"verdict {report.verdict}"])
 
 

@@ -1,5 +1,6 @@
 """Options of generation, torch-free: what a request asks for. Names are GenerationConfig's."""
 
+import math
 import operator
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -38,6 +39,25 @@ def _texts(_: object, attribute: "Attribute[Any]", value: Any) -> None:
         raise ValueError(f"'{attribute.name}' must be a list of texts, none empty: {value!r}")
 
 
+def _finite(_: object, attribute: "Attribute[Any]", value: Any) -> None:
+    """At an infinite temperature logits become NaN, not a uniform law."""
+    if not math.isfinite(value):
+        raise ValueError(f"'{attribute.name}' must be finite: {value!r}")
+
+
+def _biases(_: object, attribute: "Attribute[Any]", value: Any) -> None:
+    try:
+        for ids, bias in value:
+            for token in ids:
+                operator.index(token)
+            float(bias)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"'{attribute.name}' must be pairs of (token ids, bias), as in [[[5, 7], -2.0]]: "
+            f"{value!r}"
+        ) from None
+
+
 @frozen
 class Sampling:
     """The part of a law that does not depend on the path: temperature and filters.
@@ -47,7 +67,7 @@ class Sampling:
     Applied in that order, as Hugging Face does.
     """
 
-    temperature: float = field(default=0.0, validator=ge(0.0))
+    temperature: float = field(default=0.0, validator=and_(ge(0.0), _finite))
     top_k: int | None = field(default=None, validator=optional(and_(_whole, ge(1))))
     top_p: float | None = field(default=None, validator=optional(and_(gt(0.0), le(1.0))))
     min_p: float | None = field(default=None, validator=optional(and_(ge(0.0), le(1.0))))
@@ -72,9 +92,9 @@ class GenerationOptions(Sampling):
 
     max_new_tokens: int = field(default=128, validator=and_(_whole, ge(0)))
     min_new_tokens: int = field(default=0, validator=and_(_whole, ge(0)))
-    repetition_penalty: float = field(default=1.0, validator=gt(0.0))
+    repetition_penalty: float = field(default=1.0, validator=and_(gt(0.0), _finite))
     no_repeat_ngram_size: int = field(default=0, validator=and_(_whole, ge(0)))
-    sequence_bias: tuple[tuple[tuple[int, ...], float], ...] = ()
+    sequence_bias: tuple[tuple[tuple[int, ...], float], ...] = field(default=(), validator=_biases)
     eos_token_id: tuple[int, ...] | None = field(default=None, validator=optional(_ids))
     stop_strings: tuple[str, ...] = field(default=(), validator=_texts)
     seed: int | None = field(default=None, validator=optional(and_(_whole, ge(0))))
@@ -95,13 +115,19 @@ class GenerationOptions(Sampling):
         )
 
     def override(self, changes: Mapping[str, Any]) -> "GenerationOptions":
-        """These options with `changes` (by name). RequestError names an unknown or bad one."""
+        """These options with `changes` (by name). RequestError names an unknown or bad one.
+
+        A `sequence_bias` may also be Hugging Face's mapping of token ids to biases.
+        """
         known = fields_dict(GenerationOptions)
         for name in changes:
             if name not in known:
                 raise RequestError(
                     f"unknown generation option {name!r}; choices: {', '.join(sorted(known))}"
                 )
+        bias = changes.get("sequence_bias")
+        if isinstance(bias, Mapping):
+            changes = {**changes, "sequence_bias": tuple(bias.items())}
         try:
             return evolve(self, **changes)
         except (TypeError, ValueError) as error:

@@ -384,11 +384,19 @@ def test_unknown_and_bad_options_are_refused_by_name() -> None:
         *[("top_k", 2.5), ("max_new_tokens", 2.5), ("max_new_tokens", "5")],
         *[("eos_token_id", 5), ("eos_token_id", ["a"])],
         *[("stop_strings", "end"), ("stop_strings", [""]), ("stop_strings", [5])],
+        *[("temperature", float("inf")), ("repetition_penalty", float("inf"))],
+        *[("sequence_bias", 5), ("sequence_bias", [5, 2.0]), ("sequence_bias", {5: 2.0})],
     ]
     for name, value in bad:
         with pytest.raises(RequestError, match=name):
             shared.generate(PROMPT, **{name: value})
     assert shared.generate(PROMPT, max_new_tokens=6).text == "wörld"
+
+
+def test_a_sequence_bias_may_be_hugging_faces_mapping() -> None:
+    options = GenerationOptions()
+    pairs = options.override({"sequence_bias": (((5,), 2.0), ((7, 5), -1.0))})
+    assert options.override({"sequence_bias": {(5,): 2.0, (7, 5): -1.0}}) == pairs
 
 
 def test_messages_need_a_chat_template() -> None:
