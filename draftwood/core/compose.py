@@ -62,12 +62,31 @@ def check_composition(config: PipelineConfig, registry: Registry | None = None) 
 
 def remarks(config: PipelineConfig) -> list[str]:
     """What is allowed and worth knowing, a sentence each."""
+    verifier = config.verifier
+    if verifier is None:
+        return []
+    traits = traits_of(verifier.entry, verifier.options)
+    return [*_picked(config, traits), *_unrepeatable(config, traits)]
+
+
+def _picked(config: PipelineConfig, verifier: VerifierTraits) -> list[str]:
+    """What a verifier that picks by device picks."""
+    if verifier.picks is None or config.verifier is None:
+        return []
+    use, device = config.verifier.use, config.runtime.device.partition(":")[0]
+    if device == "auto":
+        here = f"{verifier.picks('cuda')!r} on a GPU, {verifier.picks('cpu')!r} on the CPU"
+        return [f"verifier {use!r} picks when the target is loaded: {here}"]
+    return [f"verifier {use!r} picked {verifier.picks(device)!r} for {device}"]
+
+
+def _unrepeatable(config: PipelineConfig, traits: VerifierTraits) -> list[str]:
+    """Whether one seed can give two texts."""
     controller, verifier = config.controller, config.verifier
     if controller is None or verifier is None or config.generation.sampling.greedy:
         return []
     timed = traits_of(controller.entry, controller.options).timed
-    parity = traits_of(verifier.entry, verifier.options).seed_parity
-    if timed and not parity:
+    if timed and not traits.seed_parity:
         return [
             f"text is not reproducible from the seed: budgets of {controller.use!r} follow "
             f"measured times, and what {verifier.use!r} draws depends on the tree; the law of the "
@@ -187,7 +206,7 @@ def _device(config: PipelineConfig, traits: dict[Kind, Any], registry: Registry)
             "verifier.use",
             f"{config.verifier.use!r} runs on {_listed(verifier.devices)}, and runtime.device is "
             f"{config.runtime.device!r}",
-            (f"verifiers for {device}: {others}",),
+            tuple(filter(None, (f"verifiers for {device}: {others}", verifier.elsewhere or ""))),
         )
     ]
 

@@ -37,17 +37,17 @@ class TargetLaws(NodeLaws):
         self._logits, self._tree = logits, tree
         # The history goes on growing after this round; its length now is what positions mean.
         self._history, self._committed = history, len(history)
-        self._sampling, self._processors = sampling, processors
+        self.sampling, self._processors = sampling, processors
         self._laws: dict[int, Tensor] = {}
         self._argmax: list[int] | None = None
         self._largest: list[float] = []
 
     def position(self, node: int) -> int:
-        return self._committed + self._tree.depth_list[node]
+        return self._committed + (self._tree.depth_list[node] if node else 0)
 
     def law(self, node: int) -> Tensor:
         if node not in self._laws:
-            self._laws[node] = sampling_law(self._scores(node), self._sampling)
+            self._laws[node] = sampling_law(self._scores(node), self.sampling)
         return self._laws[node]
 
     def argmax(self, node: int) -> int:
@@ -59,6 +59,19 @@ class TargetLaws(NodeLaws):
         if not abs(self._largest[node]) < float("inf"):  # NaN compares false too
             raise NonFiniteLogits(node, self.position(node))
         return self._argmax[node]
+
+    def scores(self) -> Tensor:
+        """As the interface says. With processors every node's path is gone through on the host,
+        also of nodes that no walk will reach."""
+        if not self._processors:
+            return self._logits
+        rows = []
+        for node in range(self.size):
+            row = self._processed(node)
+            # What was no law before the processors must not look like one after them.
+            sound = self._logits[node].max().isfinite() & row.max().isfinite()
+            rows.append(torch.where(sound, row, torch.nan))
+        return torch.stack(rows)
 
     def log_probability(self, node: int, token: int) -> float:
         """log p of `token` after `node` under the model itself: no processor, temperature 1."""
@@ -72,11 +85,16 @@ class TargetLaws(NodeLaws):
             raise NonFiniteLogits(node, self.position(node))
         if not self._processors:
             return row
+        scores = self._processed(node)
+        if not torch.isfinite(scores.max()):
+            raise NonFiniteLogits(node, self.position(node))
+        return scores
+
+    def _processed(self, node: int) -> Tensor:
+        row = self._logits[node]
         path = [self._tree.token_list[i] for i in self._tree.path(node)[1:]]
         ids = torch.tensor([[*self._history[: self._committed], *path]], device=row.device)
         scores = row[None].float() if row.dtype in (torch.float16, torch.bfloat16) else row[None]
         for processor in self._processors:
             scores = processor(ids, scores)
-        if not torch.isfinite(scores.max()):
-            raise NonFiniteLogits(node, self.position(node))
         return scores[0]

@@ -77,11 +77,14 @@ class ControllerTraits:
 @frozen
 class VerifierTraits:
     """draws: the trees it verifies exactly. seed_parity: the same seed gives plain decoding's
-    tokens whatever the tree. devices: device types it runs on; None: any."""
+    tokens whatever the tree. devices: device types it runs on; None: any. elsewhere: what to do on
+    others, for the error. picks: device type -> what decides there, of one that picks by device."""
 
     draws: frozenset[Draws]
     seed_parity: bool = False
     devices: frozenset[str] | None = None
+    elsewhere: str | None = None
+    picks: Callable[[str], str] | None = field(default=None, eq=False, repr=False)
 
 
 Traits = DrafterTraits | TreeTraits | ControllerTraits | VerifierTraits

@@ -46,13 +46,13 @@ class Seeded(Randomness):
 
     def uniform(self, position: int, draw: int = 0) -> float:
         """U[0, 1), 53 bits: what `accept` compares with."""
-        return (self._key(position, draw) >> 11) * 2.0**-53
+        return (self.key(position, draw) >> 11) * 2.0**-53
 
     def exponentials(
         self, size: int, position: int, draw: int = 0, device: torch.device | str = "cpu"
     ) -> Tensor:
         """(size,) float64 Exp(1) numbers, one for each token: what `categorical` races with."""
-        return -_uniforms(self._key(position, draw), size, device).log()
+        return -_uniforms(self.key(position, draw), size, device).log()
 
     def categorical(self, law: Tensor, position: int, draw: int = 0) -> int:
         return int(self.race(law, position, draw).argmax())
@@ -70,8 +70,8 @@ class Seeded(Randomness):
     def accept(self, probability: float, position: int, draw: int = 0) -> bool:
         return self.uniform(position, draw) < probability
 
-    def _key(self, position: int, draw: int) -> int:
-        """64 bits that a BLAKE2b hash gives this draw."""
+    def key(self, position: int, draw: int = 0) -> int:
+        """64 bits that a BLAKE2b hash gives this draw: what makes it on any device."""
         # BLAKE2b's personalisation field is 16 bytes: short names as they are, long ones hashed.
         name = self.name.encode()
         person = name if len(name) <= 16 else hashlib.blake2b(name, digest_size=16).digest()

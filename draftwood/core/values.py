@@ -50,8 +50,9 @@ class RoundContext:
 class TokenTree:
     """Node 0 (the anchor) and N draft nodes of one request, in growth order.
 
-    tokens, parents, depths: (N+1,) int64 on the host; parents[0] is -1 and parents[i] < i, so
-    every prefix is a valid tree. log_rho: (N+1,) float64, log path score, log_rho[0] = 0.
+    tokens, parents, depths: (N+1,) int64; parents[0] is -1 and parents[i] < i, so every prefix is
+    a valid tree. log_rho: (N+1,) float64, log path score, log_rho[0] = 0. They lie where the tree
+    was grown; their lists are copied to the host when they are first asked for.
     draws: how the nodes were chosen. q: for drawn trees (N, V), row i-1 the law that node i's
     token was drawn from, in the dtype it was drawn in; None for deterministic trees.
     """
@@ -101,6 +102,10 @@ class TokenTree:
         if name not in self._lists:
             self._lists[name] = getattr(self, name).tolist()
         return self._lists[name]
+
+    def remember(self, **lists: list[Any]) -> None:
+        """Columns by name that were copied to the host along with something else."""
+        self._lists.update(lists)
 
     @property
     def token_list(self) -> list[int]:
@@ -214,10 +219,12 @@ class Forwarded:
 @frozen
 class Verdict:
     """accepted: node indices of the accepted path, the anchor (0) first. bonus: one more token,
-    drawn after the last of them. The round commits len(accepted) tokens: drafts plus bonus."""
+    drawn after the last of them. The round commits len(accepted) tokens: drafts plus bonus.
+    near: decisions on the way that rounding could have changed, where a verifier counts them."""
 
     accepted: tuple[int, ...]
     bonus: int
+    near: int = field(default=0, eq=False)
 
 
 @frozen

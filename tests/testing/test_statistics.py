@@ -113,8 +113,8 @@ class OneStream(Seeded):
     def stream(self, name: str) -> "OneStream":
         return self
 
-    def _key(self, position: int, draw: int) -> int:
-        return super()._key(0, 0)
+    def key(self, position: int, draw: int = 0) -> int:
+        return super().key(0, 0)
 
 
 class Inclusive(Seeded):

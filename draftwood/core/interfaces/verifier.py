@@ -1,11 +1,11 @@
 """The verifier: commits tokens so that the output law is exactly the target's."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
 
 from torch import Tensor
 
-from draftwood.core.interfaces.target import Kernels
+from draftwood.core.interfaces.target import Kernels, Target
+from draftwood.core.options import Sampling
 from draftwood.core.randomness import Randomness
 from draftwood.core.values import TokenTree, Verdict
 
@@ -13,13 +13,14 @@ from draftwood.core.values import TokenTree, Verdict
 class NodeLaws(ABC):
     """p at each node of a tree, lazily, after all processors with that node's own path.
 
-    Verifiers see laws, never logits. size: N+1. greedy: laws are one-hot and `argmax` is cheap.
-    round: index of the round, for draws that must differ between rounds at one position.
+    size: N+1. greedy: laws are one-hot and `argmax` is cheap. round: index of the round, for draws
+    that must differ between rounds at one position. sampling: what makes a law of `scores`.
     """
 
     size: int
     greedy: bool
     round: int
+    sampling: Sampling
 
     @abstractmethod
     def law(self, node: int) -> Tensor:
@@ -36,11 +37,37 @@ class NodeLaws(ABC):
     def position(self, node: int) -> int:
         """Absolute 0-based position of the token after `node`: the key of its draws."""
 
+    def scores(self) -> Tensor:
+        """(N+1, V) of all nodes at once, where the target left them, after processors and before
+        temperature and filters: for verifiers that make laws on the device.
+
+        Nothing is checked, and where there is no processor nothing is computed. A row from which
+        no token can be drawn, NaN or without a finite entry, is the caller's to refuse.
+        """
+        raise NotImplementedError(f"{type(self).__name__} gives laws, one node at a time")
+
 
 class Verifier(ABC):
-    """Judges a tree. Stateless and immutable."""
+    """Judges a tree. Immutable once it is bound."""
 
-    kernels: ClassVar[Kernels | None] = None
+    kernels: Kernels | None = None
+
+    @property
+    def name(self) -> str:
+        """What judges, for reports."""
+        return type(self).__name__.lower()
+
+    @property
+    def reference(self) -> "Verifier | None":
+        """The verifier whose decisions this one makes by other means, given the same keys; None
+        for one that takes its draws from a `Randomness` itself. Whatever enumerates draws, or
+        proves a law, works on the reference, and compares decisions with it."""
+        return None
+
+    def bind(self, target: Target) -> None:
+        """Called once when a pipeline is built. Raises UnsupportedTarget, with what to do, if it
+        cannot judge where this target's logits are."""
+        return
 
     @abstractmethod
     def judge(self, laws: NodeLaws, tree: TokenTree, rng: Randomness) -> Verdict:
