@@ -38,9 +38,9 @@ class TrainableBranches(TrainableBlocks):
         if shape.init is None:
             model = DBlastModel(DBlastConfig.of(base, shape.branches, shape.rank))
             initialise(model, target.model)
-            model.initialise_branches(config.seed)
+            model.initialise_branches(config.training_seed)
         else:
-            model = _from_checkpoint(shape, base, config.seed)
+            model = _from_checkpoint(shape, base, config.training_seed)
         return cls(
             model.to(target.device).train(),
             target.embedding_weight().detach().float(),

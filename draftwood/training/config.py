@@ -126,7 +126,8 @@ class OptimiserOptions:
     """Stage 3. minutes or steps: the budget (steps win where both are given).
 
     batch: sequences of a step. lr: Muon's, of the matrices. adam_lr: of the rest. warm_up,
-    cool_down: fractions of the budget at its ends.
+    cool_down: fractions of the budget at its ends. seed: of fresh parameters and the order of
+    batches, None for the file's, which the samples depend on too.
     """
 
     minutes: float = field(default=30.0, validator=gt(0.0))
@@ -139,6 +140,7 @@ class OptimiserOptions:
     cool_down: float = field(default=0.4, validator=and_(gt(0.0), le(1.0)))
     autocast: bool = True
     compile: bool = False
+    seed: int | None = field(default=None, validator=optional(ge(0)))
 
 
 @frozen
@@ -236,6 +238,11 @@ class TrainingConfig:
     feature_dtype: Literal["bfloat16", "float16"] = "bfloat16"
     device: str = "cpu"
     seed: int = field(default=0, validator=ge(0))
+
+    @property
+    def training_seed(self) -> int:
+        """Of stage 3."""
+        return self.seed if self.train.seed is None else self.train.seed
 
 
 @frozen(kw_only=True)

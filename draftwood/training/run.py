@@ -36,7 +36,7 @@ def run(config: TrainingConfig, resume: bool = True) -> Path:
 
 
 def _stages(config: TrainingConfig, resume: bool) -> Path:
-    torch.manual_seed(config.seed)
+    torch.manual_seed(config.training_seed)
     target = load_target(config.target, device=config.device, dtype="float32")
     tokenizer = load_tokenizer(config.target)
     trainable = _trainable(config, target, tokenizer)
@@ -47,7 +47,7 @@ def _stages(config: TrainingConfig, resume: bool) -> Path:
         data,
         config.train,
         config.pace,
-        seed=config.seed,
+        seed=config.training_seed,
         checkpoint=config.work / "drafter.pt",
         folder=config.export,
     )
