@@ -3,6 +3,7 @@
 One file per command; a command's module, and whatever it imports, is loaded when it runs.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -13,6 +14,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Exit codes: 0 ok; 1 a check failed; 2 bad input, told on stderr without a traceback; 130
     interrupted. arguments: those of the process by default.
     """
+    from draftwood.core.processes import rank
+
+    if rank():
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - process 0 speaks for all
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 

@@ -88,6 +88,7 @@ def _load_target(
         dtype=runtime.dtype,
         attention=runtime.attention,
         threads=runtime.threads,
+        parallel=runtime.parallel,
         trust_remote_code=wanted.trust_remote_code,
         allow_pickle=wanted.allow_pickle,
         tokenizer=tokenizer,

@@ -56,13 +56,16 @@ class RuntimeConfig:
     device: auto takes a GPU if there is one; or cpu, cuda, cuda:N (scores and draws are in float64,
     which other accelerators may lack). dtype: auto is the checkpoint's own. attention:
     transformers' implementation; auto is sdpa where the model has it, else eager. threads: of
-    torch, for the whole process; auto leaves torch's own choice.
+    torch, for the whole process; auto leaves torch's own choice. parallel: how the target lies on
+    several devices: tensor splits each layer over the processes that torchrun started, as the
+    model's own plan says; layers puts whole layers on all GPUs that one process sees (accelerate).
     """
 
     device: str = field(default="auto", validator=matches_re(r"auto|cpu|cuda(:\d+)?"))
     dtype: Literal["auto", "float32", "bfloat16", "float16", "float64"] = "auto"
     attention: Literal["auto", "sdpa", "eager"] = "auto"
     threads: Literal["auto"] | int = field(default="auto", validator=_positive)
+    parallel: Literal["none", "tensor", "layers"] = "none"
 
 
 @frozen

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from attrs import define, evolve, field, frozen
+from attrs import astuple, define, evolve, field, frozen
 from torch import Tensor
 
 from draftwood.core.errors import RequestError
@@ -31,6 +31,7 @@ from draftwood.core.interfaces import (
 from draftwood.core.node_laws import Processor, TargetLaws
 from draftwood.core.options import GenerationOptions
 from draftwood.core.plugin import Draws
+from draftwood.core.processes import agree
 from draftwood.core.randomness import Randomness
 from draftwood.core.stats import RequestStats
 from draftwood.core.stopping import Length, StopRule, append_until_stop
@@ -40,6 +41,7 @@ from draftwood.core.values import (
     Limits,
     RoundContext,
     RoundStats,
+    Timings,
     TokenTree,
     Verdict,
 )
@@ -252,7 +254,7 @@ class Engine:
             committed=len(tokens),
             tree=tree,
             verdict=verdict,
-            timings=watch.timings(),
+            timings=Timings(*agree(astuple(watch.timings()))),
         )
         run.stats.add(stats)
         self._observe(run, stats)

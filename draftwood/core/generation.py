@@ -19,6 +19,7 @@ from draftwood.core.interfaces import (
 )
 from draftwood.core.node_laws import Processor
 from draftwood.core.options import GenerationOptions
+from draftwood.core.processes import agree
 from draftwood.core.randomness import Seeded
 from draftwood.core.stats import RequestStats
 from draftwood.core.stopping import EndOfText, StopRule, StopStrings
@@ -156,7 +157,7 @@ class Pipeline:
         """A request for `engine.open`, for callers that step runs themselves."""
         options = self.generation.override(changes)
         ids = encode(prompt, self.tokenizer)
-        seed = secrets.randbits(63) if options.seed is None else options.seed
+        seed = agree([secrets.randbits(63)])[0] if options.seed is None else options.seed
         eos = self._eos(options)
         return Request(
             prompt=ids,

@@ -24,9 +24,11 @@ from draftwood.plugins.controllers.roofline.probing import nominal
 from draftwood.plugins.trees.best_first import BestFirst
 from draftwood.plugins.trees.branches import Branches, Lottery
 from draftwood.plugins.trees.chain import Chain
+from draftwood.plugins.trees.dynamic import Dynamic
 from draftwood.plugins.trees.options import (
     BestFirstOptions,
     ChainOptions,
+    DynamicOptions,
     SampledOptions,
     StaticOptions,
 )
@@ -58,6 +60,10 @@ TREES: Mapping[str, tuple[Draws, Callable[[], TreePolicy]]] = {
     "static": (
         Draws.DETERMINISTIC,
         partial(Static, StaticOptions(paths=((0,), (1,), (0, 0), (1, 0)))),
+    ),
+    "dynamic": (
+        Draws.DETERMINISTIC,
+        partial(Dynamic, DynamicOptions(top_k=2, depth=2, total_tokens=4)),
     ),
     "best_first": (Draws.DETERMINISTIC, partial(BestFirst, BestFirstOptions(max_nodes=4))),
     "sampled-chain": (Draws.CHAIN, partial(Sampled, SampledOptions())),

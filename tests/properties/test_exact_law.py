@@ -36,6 +36,7 @@ MATRIX = """
                  match  ratio    multi_round  traversal
 chain            exact  refused  refused      refused
 static           exact  refused  refused      refused
+dynamic          exact  refused  refused      refused
 best_first       exact  refused  refused      refused
 sampled-chain    exact  exact    exact        exact
 sampled-iid      exact  refused  exact        exact

@@ -1,6 +1,7 @@
 """What forwards of a target cost on this machine: timed ones, and closed forms to scale them."""
 
 import hashlib
+import os
 import platform
 import time
 from collections.abc import Callable, Mapping
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from draftwood.core.hf.versions import VERSION
+from draftwood.core.processes import agree
 from draftwood.core.values import TokenTree
 
 if TYPE_CHECKING:
@@ -41,7 +43,8 @@ class HFCosts:
         before = self.clock()
         self.target.forward([(session, tree)])
         _wait(self.target.device)
-        return self.clock() - before
+        # Processes that share the target would otherwise budget by a time of their own.
+        return agree([self.clock() - before])[0]
 
     def _at(self, context: int) -> "HFSession":
         """A session that pretends to hold `context` tokens: the time depends on their number."""
@@ -103,14 +106,17 @@ class HFCosts:
     def peaks(self) -> tuple[float, float]:
         device, dtype = self.target.device, self.target.dtype
         with torch.inference_mode():
-            return _matmul_rate(device, dtype), _copy_rate(device)
+            rates = agree([_matmul_rate(device, dtype), _copy_rate(device)])
+        return rates[0], rates[1]
 
 
 def _identity(target: "HFTarget") -> dict[str, str]:
     """What the prices hold for. The configuration's hash tells two models of one name apart."""
     device = target.device
     config = target.config.to_json_string(use_diff=False)
+    shared = {"processes": os.environ.get("WORLD_SIZE", "1")} if target.split else {}
     return {
+        **shared,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
         "dtype": str(target.dtype).removeprefix("torch."),
         "model": target.name,

@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 from draftwood.core.errors import CheckpointError, ConfigError, PairingError, Problem
+from draftwood.core.hf.parallel import decide_together, placement
 from draftwood.core.hf.target import HFTarget
 from draftwood.core.hf.versions import VERSION
 
@@ -26,13 +27,16 @@ def load_target(
     threads: int | Literal["auto"] = "auto",
     tokenizer: Any | None = None,
     prefill_chunk: int = 1024,
+    parallel: Literal["none", "tensor", "layers"] = "none",
 ) -> HFTarget:
     """Load a causal LM as a target.
 
     model: a folder or a hub name. device: "auto" takes a GPU if there is one. dtype: a torch
     dtype's name, or "auto" for the checkpoint's own. attention: "auto" is sdpa where the model has
     it, else eager. threads: CPU threads of the whole process; "auto" leaves them. tokenizer: the
-    one whose vocabulary bounds what may be emitted.
+    one whose vocabulary bounds what may be emitted. parallel: one device, each layer split over
+    the processes of torchrun, or layers spread over the GPUs of this process (see
+    `draftwood.core.hf.parallel`); the last two choose devices themselves.
 
     Raises CheckpointError if nothing can be loaded, naming why (safetensors are required unless
     allow_pickle, code in the checkpoint runs only with trust_remote_code), and UnsupportedTarget
@@ -52,6 +56,9 @@ def load_target(
         options["use_safetensors"] = True
     try:
         with _without_bars():
+            code = {"revision": options["revision"], "trust_remote_code": trust_remote_code}
+            placed = placement(parallel, str(model), **code)
+            options |= placed
             loaded = AutoModelForCausalLM.from_pretrained(str(model), **options)
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise CheckpointError(
@@ -59,7 +66,7 @@ def load_target(
             "  weights must be safetensors (allow_pickle: true accepts others); code inside a "
             "checkpoint runs only with trust_remote_code: true"
         ) from error
-    loaded = loaded.to(place).eval()
+    loaded = (loaded if placed else loaded.to(place)).eval()
     return wrap_model(loaded, tokenizer, name=str(model), prefill_chunk=prefill_chunk)
 
 
@@ -71,7 +78,9 @@ def wrap_model(
     prefill_chunk: int = 1024,
 ) -> HFTarget:
     """A model in memory as a target. tokenizer: logits rows that it has no token for are padding
-    and are never emitted; one with more tokens than rows raises PairingError."""
+    and are never emitted; one with more tokens than rows raises PairingError. The processes that
+    share a model split by tensors decide together from here on."""
+    decide_together(model)
     target = HFTarget(model, name=name, prefill_chunk=prefill_chunk)
     if tokenizer is not None:
         limit = vocabulary_size(tokenizer)

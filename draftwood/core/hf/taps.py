@@ -83,8 +83,10 @@ def _hidden(module: nn.Module, output: Any) -> Tensor:
     return state
 
 
-def side_by_side(parts: Sequence[Tensor]) -> Tensor | None:
-    """(1, n, H) outputs of each tap -> (n, taps * H), None without taps."""
+def side_by_side(parts: Sequence[Tensor], device: torch.device) -> Tensor | None:
+    """(1, n, H) outputs of each tap, whatever device its layer is on -> (n, taps * H) on `device`,
+    None without taps."""
     if not parts:
         return None
-    return parts[0][0] if len(parts) == 1 else torch.cat([part[0] for part in parts], -1)
+    here = [part[0].to(device) for part in parts]
+    return here[0] if len(here) == 1 else torch.cat(here, -1)

@@ -7,15 +7,17 @@ import torch
 from torch import Tensor
 
 from draftwood.core.errors import RequestError, TreeError, UnsupportedTarget
-from draftwood.core.hf import attention, checks
+from draftwood.core.hf import attention, checks, parallel
 from draftwood.core.hf.cache import ShapeProbe, TreeCache
 from draftwood.core.hf.masks import Masks, kind_windows, layer_kinds
+from draftwood.core.hf.parallel import whole
 from draftwood.core.hf.rows import Rows
 from draftwood.core.hf.taps import Taps, decoder_of, side_by_side
 from draftwood.core.hf.versions import accepts, cache_keyword, text_config
 from draftwood.core.interfaces.controller import CostProbe
 from draftwood.core.interfaces.kernels import Kernels
 from draftwood.core.interfaces.target import Target, TargetSession
+from draftwood.core.processes import same
 from draftwood.core.values import Forwarded, TokenTree
 
 
@@ -52,7 +54,7 @@ class HFSession(TargetSession):
                 "starts at the anchor (0) and stays inside the last forward"
             )
         with torch.inference_mode():
-            self.cache.commit(path)
+            self.cache.commit(path, self.kernels)
         self.drop()
 
     def drop(self, keep: int = 0) -> None:
@@ -71,6 +73,7 @@ class HFTarget(Target):
     model: in evaluation mode; it is only called, never changed. name: what reports call it.
     vocab_limit: tokens the tokenizer knows; logits rows beyond them are padding and get -inf.
     prefill_chunk: most prompt tokens per forward. check: run `checks.self_check` once.
+    split: whether processes hold parts of its layers, so that all must do the same forwards.
 
     Raises UnsupportedTarget, with the reason, for what cannot be rolled back to an accepted
     prefix (recurrent layers, encoder-decoders, quantised caches) or cannot score a tree.
@@ -91,6 +94,7 @@ class HFTarget(Target):
         self.name = name or self.config.name_or_path or type(model).__name__
         self.vocab_limit, self.prefill_chunk = vocab_limit, prefill_chunk
         self.tokenizer: Any | None = None
+        self.split = parallel.is_split(model)
         self.device = model.get_input_embeddings().weight.device
         self.dtype = model.dtype
         self.layers: int = self.config.num_hidden_layers
@@ -133,11 +137,16 @@ class HFTarget(Target):
             )
         (session, tree), *_ = work
         assert isinstance(session, HFSession)
+        if self.split and not same([*tree.token_list, *tree.parent_list]):
+            raise TreeError(
+                "the processes that share this target grew different trees: they must decode the "
+                "same prompt with the same options, on devices of one kind"
+            )
         session.drop()  # if this forward fails, the rows of the last one are spoilt
         with torch.inference_mode():
             logits, parts = self._score(session, Rows.of(tree), 0)
             session.behind = tree.depths
-            return [Forwarded(logits, side_by_side(parts))]
+            return [Forwarded(logits, side_by_side(parts, self.device))]
 
     def deepen(self, session: HFSession, tokens: Tensor, depths: Tensor, visible: Tensor) -> Tensor:
         """(n, V) logits after n more nodes, behind those of the calls since the last commit.
@@ -163,7 +172,7 @@ class HFTarget(Target):
             for chunk in tokens.split(self.prefill_chunk):
                 logits, parts = self._score(session, Rows.chain(chunk), 1)
                 session.cache.advance(len(chunk))
-                features.append(side_by_side(parts))
+                features.append(side_by_side(parts, self.device))
             tapped = [part for part in features if part is not None]
             return Forwarded(logits, torch.cat(tapped) if tapped else None)
 
@@ -240,7 +249,7 @@ class HFTarget(Target):
         return TracedFlops(self)
 
     def embedding_weight(self) -> Tensor:
-        return self.model.get_input_embeddings().weight
+        return whole(self.model.get_input_embeddings().weight, self.device)
 
     def head_weight(self) -> Tensor:
-        return self.model.get_output_embeddings().weight
+        return whole(self.model.get_output_embeddings().weight, self.device)

@@ -1,10 +1,10 @@
 """The roofline controller's decision on a table of measured forwards, with no model of them."""
 
-import time
 from collections.abc import Callable
 
 from draftwood.core.errors import DraftwoodError
 from draftwood.core.interfaces.controller import CostProbe
+from draftwood.core.processes import now
 from draftwood.plugins.controllers.options import MeasuredOptions
 from draftwood.plugins.controllers.roofline import store
 from draftwood.plugins.controllers.roofline.controller import BestBudget, confirmed
@@ -20,9 +20,7 @@ class Measured(BestBudget):
     rest are learnt while decoding. clock: seconds, for the limit on measuring.
     """
 
-    def __init__(
-        self, options: MeasuredOptions, clock: Callable[[], float] = time.perf_counter
-    ) -> None:
+    def __init__(self, options: MeasuredOptions, clock: Callable[[], float] = now) -> None:
         super().__init__(options.max_nodes, options.objective, learns=True)
         self.options, self.clock = options, clock
 

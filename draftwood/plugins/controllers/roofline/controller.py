@@ -1,7 +1,6 @@
 """The budget that maximises tokens per second, from what a tree is worth and what it costs."""
 
 import math
-import time
 from collections.abc import Callable
 from typing import Literal
 
@@ -15,6 +14,7 @@ from draftwood.core.interfaces.controller import (
     CostProbe,
     Forecast,
 )
+from draftwood.core.processes import now
 from draftwood.core.values import Limits, RoundContext, RoundStats, TokenTree
 from draftwood.plugins.controllers.options import RooflineOptions
 from draftwood.plugins.controllers.roofline import store
@@ -170,9 +170,7 @@ class Roofline(BestBudget):
     arXiv 2605.29727). clock: seconds, for the limit on probing.
     """
 
-    def __init__(
-        self, options: RooflineOptions, clock: Callable[[], float] = time.perf_counter
-    ) -> None:
+    def __init__(self, options: RooflineOptions, clock: Callable[[], float] = now) -> None:
         super().__init__(options.max_nodes, options.objective, learns=options.clock == "wall")
         self.options, self.clock = options, clock
 

@@ -1,0 +1,68 @@
+"""Several processes that decode one text in step, each with a part of the model.
+
+Every process makes every decision itself, from the same logits and the same seed. Times are the
+one thing that they would not agree on, and a budget that followed them would send processes into
+forwards of different sizes, which wait for each other for ever. So whatever a decision may depend
+on and a process measures for itself is process 0's: `now`, and what passes through `agree`.
+Imports no torch before there are several processes.
+"""
+
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+_group: Any = None
+"""The processes that share a model: one per interpreter, as torch's process group is."""
+
+
+def join(group: Any) -> None:
+    """From now on decide with the processes of this group, one for messages on the host (gloo);
+    None to decide alone again."""
+    global _group  # noqa: PLW0603 - a process is in one world of processes
+    _group = group
+
+
+def together() -> bool:
+    """Whether this process decides with others."""
+    return _group is not None
+
+
+def rank() -> int:
+    """This process among those that a launcher (torchrun) started; 0 if it was started alone."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def now() -> float:
+    """Seconds of a monotonic clock: process 0's."""
+    return agree([time.perf_counter()])[0]
+
+
+def agree(values: Sequence[float]) -> list[float]:
+    """Process 0's values, in every process: all ask at the same point. Without others, one's own.
+
+    Integers stay integers if all are."""
+    if _group is None:
+        return list(values)
+    import torch
+    import torch.distributed as dist
+
+    whole = all(isinstance(value, int) for value in values)
+    sent = torch.tensor(values, dtype=torch.int64 if whole else torch.float64)
+    dist.broadcast(sent, group=_group, group_src=0)
+    received: list[float] = sent.tolist()
+    return received
+
+
+def same(values: Sequence[int]) -> bool:
+    """Whether all processes ask with the same integers; every one gets the same answer."""
+    if _group is None:
+        return True
+    import torch
+    import torch.distributed as dist
+
+    digest = hash(tuple(values)) >> 2  # of integers: the same in every process
+    extremes = torch.tensor([digest, -digest])
+    dist.all_reduce(extremes, op=dist.ReduceOp.MAX, group=_group)
+    largest, smallest = extremes.tolist()
+    return bool(largest == -smallest)
