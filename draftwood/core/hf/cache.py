@@ -13,6 +13,8 @@ from attrs import frozen
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from draftwood.core.interfaces.kernels import Kernels
+
 ROWS = 256  # capacities are multiples of this, with at least as much to spare when they grow
 GROWTH = 1.5
 
@@ -151,11 +153,16 @@ class TreeCache(Cache):
         """Commit the first `rows` rows of the last forward as they are."""
         self.extent.length += rows
 
-    def commit(self, path: Sequence[int]) -> None:
+    def commit(self, path: Sequence[int], kernels: Kernels | None = None) -> None:
         """Keep these rows of the last forward, in order, behind the committed ones.
 
         path: increasing row numbers, 0 first. Rows that already lie in their place stay there.
+        kernels: whose `compact` moves the others.
         """
+        if kernels is not None:
+            kernels.compact([stack for stack, _ in self._stacks], self.length, path)
+            self.advance(len(path))
+            return
         start = next((i for i, row in enumerate(path) if row != i), len(path))
         if start < len(path):
             moved = torch.tensor(path[start:])

@@ -1,5 +1,6 @@
 """Kernels that a verifier brings for the target's forward and commit."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from torch import Tensor
@@ -34,6 +35,14 @@ class Kernels(Protocol):
     def ancestors(self, parents: Tensor) -> Tensor:
         """`TreeMask.ancestors` of a whole tree. parents: (m,) integers on the device, each before
         its node and -1 at the anchor. Waits for nothing."""
+        ...
+
+    def compact(self, stacks: Sequence[Tensor], length: int, path: Sequence[int]) -> None:
+        """Commit: rows length + path[i] become rows length + i, in place, for every i.
+
+        stacks: K/V of all layers, (layers, 1, heads, capacity, dim) contiguous each. path:
+        increasing, so path[i] >= i. Waits for nothing.
+        """
         ...
 
     def launches(self) -> dict[str, int]:

@@ -54,6 +54,10 @@ class Dense:
         law = scores.masked_fill(~seen, -torch.inf).softmax(-1)
         return (law @ values).transpose(0, 1).contiguous()
 
+    def compact(self, stacks, length, path):
+        for stack in stacks:
+            stack[:, :, :, length : length + len(path)] = stack[:, :, :, [length + i for i in path]]
+
     def launches(self):
         return {"dense": len(self.calls)}
 
