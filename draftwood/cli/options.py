@@ -67,6 +67,17 @@ def seed_option(command: F) -> F:
     )(command)
 
 
+def numbers(_: click.Context, __: click.Parameter, value: str) -> tuple[float, ...]:
+    """A callback for options like 0.7,1,1.5: temperatures, finite and not negative."""
+    try:
+        found = tuple(float(part) for part in value.split(","))
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r}: numbers with commas between them") from error
+    if not all(0.0 <= each < 1e3 for each in found):
+        raise click.BadParameter(f"{value!r}: temperatures are 0 or above, and finite")
+    return found
+
+
 def json_option(command: F) -> F:
     """--json."""
     return click.option("as_json", "--json", is_flag=True, help="Print one JSON object instead.")(

@@ -11,6 +11,6 @@ if TYPE_CHECKING:
 
 @hookimpl
 def draftwood_register_commands() -> "Iterable[click.Command]":
-    from draftwood.cli import ablate
+    from draftwood.cli import ablate, tune_zt
 
-    return [ablate.command]
+    return [ablate.command, tune_zt.command]

@@ -6,7 +6,7 @@ A subcommand's module imports what it needs when it runs, so that listing them c
 
 import click
 
-from draftwood.cli.ablate import budget
+from draftwood.cli.ablate import budget, dblast
 
 
 @click.group("ablate")
@@ -18,3 +18,4 @@ def command() -> None:
 
 
 command.add_command(budget.command)
+command.add_command(dblast.command)

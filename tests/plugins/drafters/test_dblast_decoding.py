@@ -19,6 +19,8 @@ from draftwood.core.randomness import Seeded
 from draftwood.core.values import Limits
 from draftwood.plugins.drafters.dblast.drafter import DBlast
 from draftwood.plugins.drafters.dblast.model import DBlastModel
+from draftwood.plugins.drafters.formats.convert import convert
+from draftwood.plugins.drafters.formats.describe import describe
 from draftwood.plugins.drafters.options import DBlastOptions
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -148,3 +150,17 @@ def test_one_branch_decodes_as_dflash_does() -> None:
 def test_a_selector_is_refused() -> None:
     with pytest.raises(CheckpointError, match="use the drafter dflash"):
         DBlast(DBlastOptions(FIXTURES / "zlab/dflash2"))
+
+
+def test_a_checkpoint_with_branches_is_described_as_one(folder: Path, tmp_path: Path) -> None:
+    found = describe(folder)
+    assert (found.format, found.algorithm, found.block) == ("zlab", "dblast", 8)
+    assert found.problems == ()
+    assert describe(DFLASH).algorithm == "dflash"
+    data = json.loads((folder / "config.json").read_text())
+    del data["dblast_config"]["rank"]
+    (tmp_path / "config.json").write_text(json.dumps(data))
+    (problem,) = describe(tmp_path).problems
+    assert "need an expander of rank" in problem
+    with pytest.raises(CheckpointError, match="dblast"):
+        convert(folder, tmp_path / "other", "speculators")

@@ -11,6 +11,8 @@ from draftwood.core.errors import CheckpointError
 from draftwood.plugins.drafters.common.headers import read_headers
 from draftwood.plugins.drafters.common.keys import read_config
 from draftwood.plugins.drafters.common.weights import outlines
+from draftwood.plugins.drafters.dblast.config import SECTION, DBlastConfig
+from draftwood.plugins.drafters.dblast.model import DBlastModel
 from draftwood.plugins.drafters.dflash.config import DFlashConfig, is_assistant
 from draftwood.plugins.drafters.dflash.model import DFlashModel
 from draftwood.plugins.drafters.eagle3.config import Eagle3Config
@@ -42,7 +44,7 @@ class Mapped:
 @frozen
 class Description:
     """A checkpoint. format: zlab, speculators, eagle (the original EAGLE-3 layout) or
-    transformers (an assistant or a language model). algorithm: dflash, dflash2, eagle3 or
+    transformers (an assistant or a language model). algorithm: dflash, dflash2, dblast, eagle3 or
     causal_lm; a checkpoint of another kind by its own name. taps: 0-based target layers that are
     read. block: slots of one pass, None for one token a pass. problems: why it cannot be used;
     empty if it can.
@@ -75,6 +77,8 @@ def describe(folder: Path) -> Description:
         config: DFlashConfig | Eagle3Config
         if algorithm in ("dflash", "dflash2"):
             config = DFlashConfig.from_mapping(data, source)
+        elif algorithm == "dblast":
+            config = DBlastConfig.from_mapping(data, source)
         elif algorithm == "eagle3":
             config = Eagle3Config.from_mapping(data, source)
         else:
@@ -103,6 +107,8 @@ def identify(data: Mapping[str, Any], source: str) -> tuple[str, str]:
     if is_assistant(data):
         kind = str(data["model_type"])
         return "transformers", "dflash" if kind in ASSISTANTS else kind
+    if data.get(SECTION):
+        return "zlab", "dblast"
     if "dflash_config" in data or "DFlash" in architectures[0]:
         inner = data.get("dflash_config") or {}
         second = inner.get("selector_rank", data.get("selector_rank"))
@@ -150,7 +156,9 @@ def _problems(folder: Path, config: DFlashConfig | Eagle3Config) -> list[str]:
     try:
         found = outlines(read_headers(folder), folder)
         with torch.device("meta"):
-            if isinstance(config, DFlashConfig):
+            if isinstance(config, DBlastConfig):
+                DBlastModel(config).take(found, folder)
+            elif isinstance(config, DFlashConfig):
                 DFlashModel(config).take(found, folder)
             else:
                 Eagle3Model(config).take(found, folder)

@@ -1,0 +1,239 @@
+"""Methods beside each other on toy texts: what holds between them in every round, and reports."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from draftwood.bench.mixtures import (
+    ARGMAX,
+    BRANCHES,
+    COMPARISONS,
+    DRAWN,
+    LOTTERY,
+    METHODS,
+    MIXTURE,
+    MIXTURE_TREE,
+    PLAIN_TREE,
+    Cell,
+    Setting,
+    figure,
+    label,
+    lottery,
+    markdown,
+    offering,
+    report,
+)
+from draftwood.bench.offers import Replay, Seen, merge
+from draftwood.bench.tuning import curve
+from draftwood.bench.tuning import offering as candidates
+from draftwood.core.engine import Engine, Request
+from draftwood.core.errors import RequestError
+from draftwood.core.interfaces import Drafter
+from draftwood.core.options import GenerationOptions, Sampling
+from draftwood.core.proposals import Factorized, Mixture, Proposal
+from draftwood.core.randomness import Seeded
+from draftwood.core.values import Limits, TokenTree
+from draftwood.plugins.trees.branches import Branches, Lottery
+from draftwood.plugins.trees.options import LotteryOptions, SampledOptions
+from draftwood.plugins.trees.sampled import Sampled
+from draftwood.plugins.verifiers.match import Match
+from draftwood.testing import OracleDrafter, toy_drafter, toy_target
+from draftwood.testing.toys import toy_mixtures
+
+VOCAB, DEPTH = 5, 3
+SAMPLING = ("temperature", "top_k", "top_p")
+PROMPTS = ((0, 1), (2,), (3, 3, 4))
+
+
+def request(prompt: tuple[int, ...] = PROMPTS[0], seed: int = 0, **changes: Any) -> Request:
+    options = GenerationOptions(
+        max_new_tokens=30, eos_token_id=(), **{"temperature": 1.0, **changes}
+    )
+    return Request(prompt, options, Seeded(seed))
+
+
+def mixtures(branches: int = 3, kind: Any = "distinct") -> OracleDrafter:
+    return toy_mixtures(branches, kind, 1, DEPTH, VOCAB)
+
+
+def first_branch(drafter: OracleDrafter) -> OracleDrafter:
+    """The independent drafter that the first branch of each mixture is."""
+
+    def propose(prefix: tuple[int, ...], sampling: Sampling) -> Proposal:
+        found = drafter._propose(prefix, sampling)
+        assert isinstance(found, Mixture)
+        return Factorized(found.logits[0], sampling, found.vocabulary)
+
+    return OracleDrafter(propose)
+
+
+def seen(plain: Drafter, mixture: Drafter, seeds: int = 3, **changes: Any) -> dict[str, list[Seen]]:
+    replay = Replay(toy_target(1, VOCAB), [plain, mixture], offering(2))
+    return {
+        str(seed): replay.rounds(request(PROMPTS[seed % 3], seed, **changes))
+        for seed in range(seeds)
+    }
+
+
+def test_replayed_text_is_plain_decodings() -> None:
+    """Else rounds would not be those of a text that the target writes."""
+    target = toy_target(1, VOCAB)
+    replay = Replay(target, [toy_drafter("factorized", 1, DEPTH, VOCAB), mixtures()], offering(1))
+    for seed in range(4):
+        texts = []
+        for engine in (replay._engine, Engine(target, Match())):
+            run = engine.open(request(seed=seed))
+            while run.finish_reason is None:
+                engine.step([run])
+            texts.append(run.new_ids)
+        assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("changes", [{}, {"temperature": 1.5, "top_k": 3, "top_p": 0.8}])
+def test_what_theory_orders_is_ordered_in_every_round(changes: dict[str, Any]) -> None:
+    every = seen(toy_drafter("factorized", 1, DEPTH, VOCAB), mixtures(4), **changes)
+    rounds = [each for text in every.values() for each in text]
+    assert len(rounds) > 20
+
+    def of(each: Seen, name: str, rule: str) -> float:
+        return each.accepted[label((name, rule))]
+
+    for each in rounds:
+        assert all(0.0 <= count <= DEPTH for count in each.accepted.values())
+        equality = of(each, LOTTERY, "match")
+        assert of(each, LOTTERY, "ratio") >= equality - 1e-12
+        assert of(each, LOTTERY, "traversal") >= of(each, LOTTERY, "ratio") - 1e-12
+        assert of(each, BRANCHES, "match") >= equality - 1e-12
+        trees = (BRANCHES, PLAIN_TREE, MIXTURE_TREE)
+        nodes = [each.nodes[label((name, "match"))] for name in trees]
+        # Filters apply to scores: an independent law may not have as many tokens as are wanted.
+        assert nodes == [nodes[0]] * 3 if not changes else max(nodes) == nodes[0]
+    # Not because they are one: a table of one method under many names would pass all this.
+    assert len({round(sum(of(r, *method) for r in rounds), 9) for method in METHODS}) >= 9
+
+
+def test_a_mixture_of_one_branch_is_its_drafter() -> None:
+    one = mixtures(1)
+    for text in seen(first_branch(one), one).values():
+        for each in text:
+            for mixed, plain in ((LOTTERY, ARGMAX), (BRANCHES, ARGMAX), (MIXTURE_TREE, PLAIN_TREE)):
+                found = each.accepted[label((mixed, "match"))]
+                assert found == pytest.approx(each.accepted[label((plain, "match"))], abs=1e-12)
+            assert each.notes["prior"] == [1.0]
+            assert each.notes["distinct"] == [1] * DEPTH
+
+
+def test_repeated_branches_are_counted_once() -> None:
+    twins = seen(first_branch(mixtures(2, "repeated")), mixtures(2, "repeated"))
+    assert all(each.notes["distinct"] == [1] * DEPTH for text in twins.values() for each in text)
+
+
+def test_a_lotterys_chains_and_chances_are_those_it_draws() -> None:
+    found = mixtures(4, "repeated")._propose((0, 1), Sampling(1.0))
+    assert isinstance(found, Mixture)
+    chances = {tuple(tree.token_list[1:]): chance for chance, tree in lottery(9, found)}
+    assert sum(chances.values()) == pytest.approx(1.0)
+    paths = found.greedy().tolist()
+    for path, chance in chances.items():
+        same = [w for p, w in zip(paths, found.weights().tolist(), strict=True) if tuple(p) == path]
+        assert chance == pytest.approx(sum(same))
+    assert all(tree.nodes == 2 for _, tree in lottery(9, found, 2))
+
+
+def test_trees_are_merged_by_their_paths() -> None:
+    one = TokenTree.of([9, 1, 2, 1], [-1, 0, 1, 0], [0, 1, 2, 1], [0.0] * 4)
+    two = TokenTree.of([9, 2, 1, 2], [-1, 0, 0, 2], [0, 1, 1, 2], [0.0] * 4)
+    merged, places = merge(9, [one, two])
+    merged.validate()
+    assert merged.token_list == [9, 1, 2, 2]
+    assert places == [[0, 1, 2, 1], [0, 3, 1, 2]]
+    for tree, place in ((one, places[0]), (two, places[1])):
+        for node in range(len(tree)):
+            theirs = [tree.token_list[i] for i in tree.path(node)]
+            assert [merged.token_list[i] for i in merged.path(place[node])] == theirs
+
+
+def test_the_second_drafter_must_propose_a_mixture() -> None:
+    plain = toy_drafter("factorized", 1, DEPTH, VOCAB)
+    with pytest.raises(RequestError, match="give a dblast checkpoint"):
+        seen(plain, plain)
+
+
+def test_reports_hold_every_method_gain_and_setting() -> None:
+    plain, mixture = toy_drafter("factorized", 1, DEPTH, VOCAB), mixtures()
+    settings = [Setting(1.0), Setting(1.5, 3, 0.8)]
+    cells = [
+        Cell(
+            each,
+            seen(
+                plain, mixture, 9, temperature=each.temperature, top_k=each.top_k, top_p=each.top_p
+            ),
+        )
+        for each in settings
+    ]
+    found = report(cells, seed=0)
+    assert [cell["title"] for cell in found["cells"]] == [
+        "T = 1, no filters",
+        "T = 1.5, top-k 3 + top-p 0.8",
+    ]
+    text = markdown(found)
+    for name, _ in METHODS:
+        assert text.count(f"| {name} |") >= len(settings)
+    for cell in found["cells"]:
+        assert len(cell["gains"]) == len(COMPARISONS)
+        for each in cell["gains"]:
+            assert each["ratio"]["low"] <= each["ratio"]["value"] <= each["ratio"]["high"]
+        assert sum(cell["branches"]["usage"]) == pytest.approx(1.0)
+        assert 1.0 <= cell["branches"]["effective_in_a_round"] <= 3.0
+    ours = found["cells"][0]["gains"][3]
+    sums = [
+        sum(each.accepted[ours[side]] for rounds in cells[0].prompts.values() for each in rounds)
+        for side in ("ours", "theirs")
+    ]
+    assert ours["ratio"]["value"] == pytest.approx(sums[0] / sums[1])
+    assert label((MIXTURE, "ratio")) == ours["ours"]
+    assert label((DRAWN, "ratio")) == ours["theirs"]
+    drawn = figure(found)
+    assert drawn is None or drawn.startswith("<svg")
+
+
+GRID = (0.0, 1.0, 3.0)
+
+
+def tuned(policy: Any, rule: str) -> dict[str, Any]:
+    offers = candidates(policy, rule, Limits(9), GRID, 3)
+    replay = Replay(toy_target(1, VOCAB), [mixtures(3)], offers)
+    prompts = {str(s): replay.rounds(request(PROMPTS[s % 3], s)) for s in range(4)}
+    return curve(1.0, prompts, GRID, 0)
+
+
+@pytest.mark.parametrize(
+    ("policy", "rule"),
+    [
+        (Lottery(), "ratio"),
+        (Lottery(LotteryOptions(length=2)), "match"),
+        (Sampled(SampledOptions()), "traversal"),
+        (Branches(), "match"),
+    ],
+)
+def test_the_best_z_t_is_the_highest_point_of_its_curve(policy: Any, rule: str) -> None:
+    found = tuned(policy, rule)
+    values = {point["z_t"]: point["value"] for point in found["points"]}
+    assert values[found["best"]] == max(values.values())
+    assert found["gain"]["value"] == pytest.approx(values[found["best"]] / values[1.0])
+    assert found["rounds"] > 10
+    if isinstance(policy, Lottery):
+        assert len(set(values.values())) == len(GRID)
+
+
+def test_of_equal_candidates_the_trained_prior_is_kept() -> None:
+    same = {str(z_t): 0.5 for z_t in GRID}
+    rounds: Sequence[Seen] = [Seen(same, same, 1.0, {})]
+    found = curve(1.0, {"a": rounds, "b": rounds}, GRID, 0)
+    assert (found["best"], found["gain"]["value"]) == (1.0, 1.0)
+    better = evolve(rounds[0], accepted={**same, "3.0": 0.6})
+    assert curve(1.0, {"a": [better], "b": rounds}, GRID, 0)["best"] == 3.0
+    with pytest.raises(RequestError, match="ask for more tokens"):
+        curve(1.0, {"a": []}, GRID, 0)

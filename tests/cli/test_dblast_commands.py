@@ -1,0 +1,100 @@
+"""`ablate dblast` and `tune-zt` on the bundled target, with branches that were never trained."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from draftwood.cli import tune_zt
+from draftwood.cli.ablate import dblast
+from draftwood.core.assets import resolve
+from draftwood.core.config import load_config
+from draftwood.plugins.drafters.dblast.model import DBlastModel
+
+from .conftest import Draftwood
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    source = Path(resolve("builtin", "drafter"))
+    folder = tmp_path_factory.mktemp("dblast") / "checkpoint"
+    shutil.copytree(source, folder)
+    model = DBlastModel.from_folder(source).with_branches(2, 4, seed=1)
+    assert model.branches is not None
+    torch.nn.init.normal_(
+        model.branches.expand, std=0.2, generator=torch.Generator().manual_seed(2)
+    )
+    data = json.loads((folder / "config.json").read_text())
+    data["dblast_config"] = model.config.section()
+    (folder / "config.json").write_text(json.dumps(data))
+    save_file(model.published_state(), folder / "model.safetensors")
+    return folder
+
+
+def test_ablate_writes_its_tables(draftwood: Draftwood, checkpoint: Path, tmp_path: Path) -> None:
+    ran = draftwood(
+        "ablate", "dblast", "--dblast", str(checkpoint), "--prompts", "builtin:code",
+        "--limit", "2", "--tokens", "14", "--temperature", "1", "--filters", "20:0.8",
+        "--draws", "1", "--out", str(tmp_path / "out"), "--json",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)
+    assert set(found) == {key for key in dblast.JSON if "." not in key}
+    (cell,) = found["cells"]
+    assert (cell["title"], cell["prompts"]) == ("T = 1, top-k 20 + top-p 0.8", 2)
+    assert json.loads((tmp_path / "out/dblast.json").read_text()) == found
+    assert "| BASTION over DBlast | match |" in (tmp_path / "out/dblast.md").read_text()
+
+
+@pytest.mark.parametrize("value", ["20", "a:0.5", "0:0.5", "20:1.5", ":"])
+def test_filters_that_are_none_are_usage_errors(draftwood: Draftwood, value: str) -> None:
+    ran = draftwood("ablate", "dblast", "--filters", value)
+    assert ran.code == 2
+    assert "TOP_K:TOP_P" in ran.err
+
+
+def document(checkpoint: Path | str, tmp_path: Path, use: str = "dblast") -> str:
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(
+        "target: {model: builtin}\n"
+        f"drafter: {{use: {use}, checkpoint: {checkpoint}}}\n"
+        f"tree: {{use: {'lottery' if use == 'dblast' else 'sampled'}}}\n"
+        "controller: {use: fixed, nodes: 9}\n"
+        "verifier: {use: ratio}\n"
+        "runtime: {dtype: float32}\n"
+    )
+    return str(path)
+
+
+def test_tune_zt_prints_what_a_pipeline_takes_and_stores_it_if_asked(
+    draftwood: Draftwood, checkpoint: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "mine"
+    shutil.copytree(checkpoint, folder)
+    ran = draftwood(
+        "tune-zt", document(folder, tmp_path), "--prompts", "builtin:code", "--limit", "2",
+        "--tokens", "14", "--temperature", "1.5,1", "--grid", "0,1,3", "--write", "--json",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)
+    assert set(found) == {key for key in tune_zt.JSON if "." not in key}
+    assert [pair[0] for pair in found["prior_temperatures"]] == [1.0, 1.5]
+    data = json.loads((folder / "config.json").read_text())
+    assert data["dblast_config"] == {
+        "branches": 2,
+        "rank": 4,
+        "prior_temperatures": found["prior_temperatures"],
+    }
+    settings = [f"drafter.prior_temperature={json.dumps(found['prior_temperatures'])}"]
+    load_config(document(folder, tmp_path), settings)
+
+
+def test_tune_zt_refuses_what_has_no_prior_and_folders_that_are_not_the_users(
+    draftwood: Draftwood, tmp_path: Path
+) -> None:
+    ran = draftwood("tune-zt", document("builtin", tmp_path, "dflash"))
+    assert ran.code == 2
+    assert "only mixtures have a prior" in ran.err
