@@ -37,7 +37,8 @@ def noisy(seed, share=0.3):
 
 def test_points_held_out_are_not_fitted():
     assert not set(FITTED) & set(HELD_OUT)
-    assert max(context for _, context in HELD_OUT) < max(context for _, context in FITTED)
+    for axis in (0, 1):  # none lies beyond what was fitted
+        assert max(point[axis] for point in HELD_OUT) <= max(point[axis] for point in FITTED)
 
 
 def test_a_machine_of_two_roofs_is_predicted_where_it_was_not_fitted():
@@ -50,7 +51,7 @@ def test_a_machine_of_two_roofs_is_predicted_where_it_was_not_fitted():
 def test_disturbances_hardly_matter_because_points_are_timed_again(seed):
     assert calibrate(noisy(seed), repeats=5).quality()["median"] < 0.05
     # Negative control: once is not enough.
-    assert calibrate(noisy(seed, 0.6), repeats=1).quality()["median"] > 0.05
+    assert calibrate(noisy(seed, 0.6), repeats=1).quality()["largest"] > 0.2
 
 
 def test_quality_tells_when_the_model_is_wrong():

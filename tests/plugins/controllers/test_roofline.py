@@ -112,6 +112,28 @@ def test_a_useless_drafter_is_switched_off_and_the_result_says_so() -> None:
     assert "it is off" in said
 
 
+@pytest.mark.parametrize("best", [0.3, 0.9])  # it is as sure of itself as it likes
+@pytest.mark.parametrize("draft", [0.002, 0.004])
+def test_a_useless_drafter_costs_less_than_a_twentieth_of_short_requests(best, draft) -> None:
+    """Each request believes in the drafter anew, so each pays for finding out."""
+    roofline = controller()
+    machine, rng = roofline.init(Costs(two_roofs)), random.Random(0)
+    tokens = seconds = 0.0
+    for _ in range(8):
+        run = Simulation(
+            roofline, machine, two_roofs, draft, acceptance=0.0, best=best, noise=0.05, rng=rng
+        )
+        history = run.run(128)  # a token each
+        machine = run.state.machine
+        tokens += sum(stats.committed for stats in history)
+        seconds += sum(stats.timings.total for stats in history)
+    plain = 1.0 / (two_roofs(1, 64) + run.other)
+    assert tokens / seconds > 0.95 * plain
+    # Negative control: without the switch it would be far slower.
+    fixed = Simulation(Fixed(FixedOptions(nodes=8)), None, draft=draft, acceptance=0.0, best=best)
+    assert speed(fixed.run(128)) < 0.85 * plain
+
+
 def test_a_drafter_that_becomes_useful_is_used_again() -> None:
     run = simulation(acceptance=0.0)
     run.run(300)

@@ -11,7 +11,7 @@ from attrs import frozen
 
 from draftwood.core.values import TokenTree, Verdict
 
-PRIOR, PRIOR_COUNT = 0.9, 4.0
+PRIOR, PRIOR_COUNT = 0.9, 2.0
 """The factor of a request's first round, and how many observations it counts as."""
 
 DEPTH_COUNT = 3.0

@@ -18,7 +18,10 @@ from draftwood.plugins.controllers.roofline.prices import Prices, Roof
 from draftwood.plugins.controllers.roofline.probing import Probe, fit, monotone, residuals
 
 FITTED = tuple((s, c) for c in (64, 512, 2048) for s in (1, 2, 4, 8, 16, 32, 64, 128, 256))
-HELD_OUT = tuple((s, c) for c in (256, 1024) for s in (1, 3, 6, 12, 24, 48, 96, 192))
+HELD_OUT = (
+    *((s, c) for c in (256, 1024) for s in (1, 3, 6, 12, 24, 48, 96, 192)),
+    *((s, 2048) for s in (3, 12, 48, 192)),
+)
 """(tokens, context) that prices are fitted to, and others that they are tried on."""
 
 

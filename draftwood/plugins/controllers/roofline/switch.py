@@ -5,7 +5,11 @@ from attrs import evolve, frozen
 PATIENCE, TRIAL = 8, 4
 """Rounds that speculation is given before it may be switched off: when on, and in a trial."""
 
-SHORTEST, LONGEST = 16, 128
+CLEAR, SOONER = 0.9, 2
+"""What is expected to give less than this share of plain decoding is given only a part of those
+rounds: patience is for drafters that might pay, and each round of it is paid for."""
+
+SHORTEST, LONGEST = 48, 192
 """Plain rounds before a trial; each time it is switched off again they double."""
 
 SETTLED = 64
@@ -54,7 +58,10 @@ class Switch:
         share = max(1.0 / rounds, SMOOTHING if self.on else TRIAL_SMOOTHING)
         tokens = self.tokens + share * (tokens - self.tokens)
         seconds = self.seconds + share * (seconds - self.seconds)
-        if rounds < (PATIENCE if self.on else TRIAL):
+        patience = PATIENCE if self.on else TRIAL
+        if tokens < CLEAR * plain * seconds:
+            patience //= SOONER
+        if rounds < patience:
             return evolve(self, rounds=rounds, tokens=tokens, seconds=seconds)
         if tokens >= plain * seconds:
             close = tokens < CLOSE * plain * seconds

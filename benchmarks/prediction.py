@@ -1,0 +1,278 @@
+"""How well forward times are predicted: `python benchmarks/prediction.py`.
+
+Three figures, as Markdown and as JSON (--out FILE):
+
+1. The median absolute error on (tokens, context) that nothing was fitted to, contexts up to 2048:
+   after `calibrate`, and after a first run's coarse probe and some rounds of real decoding.
+2. Rounds until that error is below 20% again when every time doubles at once. The rounds are real;
+   the clock they are timed by runs twice as fast from one round on.
+3. Rounds beside a busy process: the error of each round's own forward before, during and after.
+
+Held-out points are timed again and again in changing order, the fastest counting, beside the
+points that calibration fits. Run it on an otherwise idle machine.
+"""
+
+import argparse
+import json
+import multiprocessing
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from draftwood.bench.machine import machine
+from draftwood.bench.prompts import load_prompts
+from draftwood.core.build import load_pipeline
+from draftwood.core.engine import Engine, Run
+from draftwood.core.errors import UnsupportedTarget
+from draftwood.core.generation import Pipeline
+from draftwood.plugins.controllers.options import RooflineOptions
+from draftwood.plugins.controllers.roofline import Roofline
+from draftwood.plugins.controllers.roofline.calibration import CountedCosts, calibrate
+from draftwood.plugins.controllers.roofline.prices import Prices
+from draftwood.plugins.controllers.roofline.probing import CONTEXTS, Probe, probed
+
+RECOVERED = 0.20
+"""An error below this counts as having followed the machine."""
+
+TOKENS = 128
+"""New tokens of each prompt that rounds are taken from."""
+
+
+class Dilated:
+    """A clock that runs `factor` times as fast as `clock` from now on, whenever that is set."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.clock, self._factor = clock, 1.0
+        self._start = clock()
+        self._passed = 0.0
+
+    def __call__(self) -> float:
+        return self._passed + self._factor * (self.clock() - self._start)
+
+    @property
+    def factor(self) -> float:
+        return self._factor
+
+    @factor.setter
+    def factor(self, factor: float) -> None:
+        now = self.clock()
+        self._passed += self._factor * (now - self._start)
+        self._start, self._factor = now, factor
+
+
+@frozen
+class Seen:
+    """One round: what its forward was predicted to take, and what it took."""
+
+    predicted: float
+    took: float
+
+    @property
+    def error(self) -> float:
+        return abs(self.predicted / self.took - 1.0)
+
+
+class Rounds:
+    """Rounds of real decoding, text after text, by an engine that learns its prices."""
+
+    def __init__(
+        self, pipeline: Pipeline, prices: Prices, prompts: Sequence[Any], clock: Callable[[], float]
+    ) -> None:
+        parts = pipeline.engine
+        controller = Roofline(RooflineOptions())
+        # Given prices, so nothing is probed or read from disk.
+        controller.init = lambda costs: prices  # type: ignore[method-assign]
+        self.pipeline = pipeline
+        self.engine = Engine(
+            parts.target, parts.verifier, parts.drafter, parts.tree, controller, clock
+        )
+        self._prompts = cycle(prompts)
+        self._run: Run | None = None
+
+    @property
+    def prices(self) -> Prices:
+        found: Prices = self.engine.machine
+        return found
+
+    def take(self, count: int) -> Iterator[Seen]:
+        """`count` rounds, prefills left out."""
+        while count:
+            if self._run is None or self._run.finish_reason is not None:
+                prompt = next(self._prompts).encode(self.pipeline.tokenizer)
+                request = self.pipeline.request(prompt, max_new_tokens=TOKENS, seed=0)
+                self._run = self.engine.open(request)
+            before = self.prices
+            (step,) = self.engine.step([self._run])
+            if step.stats is None:
+                continue
+            count -= 1
+            predicted = float(before.forward(step.stats.budget + 1, step.stats.context))
+            yield Seen(predicted, step.stats.timings.verify)
+
+
+def error(prices: Prices, points: Sequence[Probe], factor: float = 1.0) -> float:
+    """Median absolute relative error, of times `factor` as long as were measured."""
+    return statistics.median(
+        abs(float(prices.forward(p.tokens, p.context)) / (factor * p.seconds) - 1.0) for p in points
+    )
+
+
+def rounds_to_recover(
+    rounds: Rounds, clock: Dilated, points: Sequence[Probe], factor: float, most: int
+) -> int | None:
+    """Slow the clock down, and count rounds until the error is below RECOVERED; None after
+    `most`."""
+    clock.factor = factor
+    for number, _ in enumerate(rounds.take(most), 1):
+        if error(rounds.prices, points, factor) < RECOVERED:
+            return number
+    return None
+
+
+@contextmanager
+def busy(processes: int) -> Iterator[None]:
+    """Other processes that multiply matrices all the time."""
+    context = multiprocessing.get_context("spawn")
+    started = [context.Process(target=_multiply, daemon=True) for _ in range(processes)]
+    for process in started:
+        process.start()
+    time.sleep(3.0)  # until they have imported what they multiply with
+    try:
+        yield
+    finally:
+        for process in started:
+            process.terminate()
+            process.join()
+
+
+def _multiply() -> None:
+    import numpy as np
+
+    left = np.ones((512, 512))
+    while True:
+        left @ left
+
+
+def measure(
+    pipeline: Pipeline, prompts: Sequence[Any], *, rounds: int, repeats: int, processes: int
+) -> dict[str, Any]:
+    """All three figures."""
+    target = pipeline.target
+    costs: Any = target.costs(time.perf_counter)
+    with suppress(UnsupportedTarget):  # the closed form will do
+        costs = CountedCosts(costs, target.traced_flops())
+    coarse, probes = probed(costs, time.perf_counter, RooflineOptions().probe_seconds)
+    whole = calibrate(costs, repeats)
+    seen = {(probe.tokens, probe.context) for probe in probes}
+    points = [p for p in whole.held_out if (p.tokens, p.context) not in seen]
+
+    after = Rounds(pipeline, coarse, prompts, time.perf_counter)
+    list(after.take(rounds))
+    clock = Dilated()
+    slowed = Rounds(pipeline, whole.prices, prompts, clock)
+    list(slowed.take(rounds))
+    before = error(slowed.prices, points)
+    at_once = error(slowed.prices, points, 2.0)
+    recovered = rounds_to_recover(slowed, clock, points, 2.0, 100)
+
+    beside = Rounds(pipeline, whole.prices, prompts, time.perf_counter)
+    alone = list(beside.take(rounds))
+    with busy(processes):
+        among = list(beside.take(rounds))
+    again = list(beside.take(rounds))
+    return {
+        "held_out": [[p.tokens, p.context, p.seconds] for p in points],
+        "contexts": sorted({p.context for p in points}),
+        "probed_contexts": list(CONTEXTS),
+        "rounds": rounds,
+        "calibrated": error(whole.prices, points),
+        "calibrated_roofs_alone": whole.quality()["roof_median"],
+        "coarse": error(coarse, points),
+        "coarse_after_rounds": error(after.prices, points),
+        "doubled": {"before": before, "at_once": at_once, "rounds_to_recover": recovered},
+        "busy": {
+            "processes": processes,
+            "alone": _window(alone),
+            "first_ten": _window(among[:10]),
+            "beside": _window(among[10:]),
+            "after": _window(again[10:]),
+        },
+        "machine": machine(),
+    }
+
+
+def _window(rounds: Sequence[Seen]) -> dict[str, float]:
+    return {
+        "rounds": len(rounds),
+        "error": statistics.median(each.error for each in rounds),
+        "milliseconds": 1e3 * statistics.median(each.took for each in rounds),
+    }
+
+
+def markdown(found: dict[str, Any]) -> str:
+    """The figures as tables."""
+    doubled, beside = found["doubled"], found["busy"]
+    recovered = doubled["rounds_to_recover"]
+    held = f"{len(found['held_out'])} points held out, contexts up to {max(found['contexts'])}"
+    lines = [
+        f"| prices | median error on {held} |",
+        "| --- | ---: |",
+        f"| after `draftwood calibrate` | {found['calibrated']:.1%} |",
+        f"| its two roofs alone | {found['calibrated_roofs_alone']:.1%} |",
+        f"| after the coarse probe | {found['coarse']:.1%} |",
+        f"| and {found['rounds']} rounds | {found['coarse_after_rounds']:.1%} |",
+        "",
+        "| every time doubles at once | |",
+        "| --- | ---: |",
+        f"| error before | {doubled['before']:.1%} |",
+        f"| error at once | {doubled['at_once']:.1%} |",
+        f"| rounds until it is below {RECOVERED:.0%} | {recovered or 'more than 100'} |",
+        "",
+        f"| {beside['processes']} busy processes beside it | rounds | forward, ms | error |",
+        "| --- | ---: | ---: | ---: |",
+    ]
+    names = {
+        "alone": "before they start",
+        "first_ten": "the first rounds beside them",
+        "beside": "beside them",
+        "after": "after they ended (first rounds left out)",
+    }
+    for key, name in names.items():
+        row = beside[key]
+        lines.append(
+            f"| {name} | {row['rounds']} | {row['milliseconds']:.2f} | {row['error']:.1%} |"
+        )
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--pipeline", default="bastion", help="whose target, drafter and tree")
+    parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--repeats", type=int, default=5, help="timings of each point")
+    parser.add_argument("--busy", type=int, default=2, help="processes beside it")
+    parser.add_argument("--out", type=Path, help="write the figures there as JSON")
+    given = parser.parse_args(arguments)
+    if given.rounds < 11:
+        parser.error("--rounds must be at least 11: the first ten are shown by themselves")
+    # The nominal clock measures nothing while the pipeline loads.
+    pipeline = load_pipeline(
+        given.pipeline, ["controller.use=roofline", "controller.clock=nominal"]
+    )
+    prompts = load_prompts(["builtin:code"])
+    found = measure(
+        pipeline, prompts, rounds=given.rounds, repeats=given.repeats, processes=given.busy
+    )
+    if given.out:
+        given.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    print(markdown(found))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
