@@ -20,7 +20,8 @@ CACHED = ["samples-*", "features-*", "likelihoods-*", "states-*"]
 
 
 def cells() -> dict[str, dict[str, object]]:
-    """Settings by name, in the order in which they are worth running."""
+    """Settings by name, in the order in which they are worth running. drafter.init: another
+    cell's name starts from what that one exported, None from nothing."""
 
     def main(branches: int, objective: str, seed: int = 0) -> tuple[str, dict[str, object]]:
         name = f"k{branches}-{objective}" + (f"-seed{seed}" if seed else "")
@@ -42,6 +43,7 @@ def cells() -> dict[str, dict[str, object]]:
         ),
         *((f"k4-al-tau{tau}", al | {"train.al.threshold": tau}) for tau in (0.01, 0.3)),
         ("k4-al-unbalanced", al | {"train.balance": 0.0}),
+        ("k4-al-parted", al | {"drafter.init": "k4-nll"}),
         ("k4-al-cold", al | {"drafter.init": None}),
         ("k1-al-cold", al | {"drafter.branches": 1, "drafter.init": None}),
         ("k4-nll-cold", {"train.objective": "nll", "drafter.init": None, "drafter.branches": 4}),
@@ -62,6 +64,8 @@ def settings(cell: dict[str, object], arguments: argparse.Namespace, folder: Pat
         "pace.evaluate_minutes": 1000,
         "pace.export_minutes": 1000,
     } | cell
+    if chosen["drafter.init"] in cells():
+        chosen["drafter.init"] = folder.with_name(str(chosen["drafter.init"])) / "export"
     if chosen["train.objective"] != "al":
         chosen["train.al"] = None
     if chosen["drafter.branches"] == 1:
@@ -122,6 +126,7 @@ def parse() -> argparse.Namespace:
 
 def main() -> None:
     arguments = parse()
+    arguments.work, arguments.init = arguments.work.resolve(), arguments.init.resolve()
     store = arguments.work / "grid" / "results.json"
     results = json.loads(store.read_text()) if store.exists() else {}
     if arguments.table:

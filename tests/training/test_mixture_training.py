@@ -240,6 +240,7 @@ with joined("cpu"):
 """
 
 
+@pytest.mark.slow
 def test_two_processes_with_half_a_batch_are_one_with_all_of_it(tmp_path, target_folder, target):
     path = training_file(tmp_path, target_folder)
     script, out = tmp_path / "worker.py", tmp_path / "grads.pt"
