@@ -10,7 +10,9 @@ Imports no torch before there are several processes.
 import os
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
+
+Number = TypeVar("Number", int, float)
 
 _group: Any = None
 """The processes that share a model: one per interpreter, as torch's process group is."""
@@ -38,7 +40,7 @@ def now() -> float:
     return agree([time.perf_counter()])[0]
 
 
-def agree(values: Sequence[float]) -> list[float]:
+def agree(values: Sequence[Number]) -> list[Number]:
     """Process 0's values, in every process: all ask at the same point. Without others, one's own.
 
     Integers stay integers if all are."""
@@ -50,7 +52,7 @@ def agree(values: Sequence[float]) -> list[float]:
     whole = all(isinstance(value, int) for value in values)
     sent = torch.tensor(values, dtype=torch.int64 if whole else torch.float64)
     dist.broadcast(sent, group=_group, group_src=0)
-    received: list[float] = sent.tolist()
+    received: list[Number] = sent.tolist()
     return received
 
 

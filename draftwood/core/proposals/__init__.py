@@ -11,7 +11,7 @@ from draftwood.core.proposals.base import Children, Frontier, Proposal, Table
 from draftwood.core.proposals.factorized import Factorized
 from draftwood.core.proposals.markov import Markov
 from draftwood.core.proposals.mixture import Mixture
-from draftwood.core.proposals.points import Guesses, Points
+from draftwood.core.proposals.points import Guesses, Points, lazy_table
 from draftwood.core.proposals.vocabulary import Vocabulary
 
 __all__ = [
@@ -25,4 +25,5 @@ __all__ = [
     "Proposal",
     "Table",
     "Vocabulary",
+    "lazy_table",
 ]

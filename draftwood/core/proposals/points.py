@@ -58,9 +58,20 @@ class Guesses(Proposal):
         return law
 
     def table(self, k: int) -> Table:
-        rows = _Rows(self.following, self.max_depth, k)
-        columns: list[Any] = [_Column(rows, part) for part in range(3)]
-        return Table(*columns)
+        return lazy_table(self.following, self.max_depth, k)
+
+
+def lazy_table(
+    following: Callable[[Path], Sequence[tuple[int, float]]], depth: int, k: int
+) -> Table:
+    """A table of laws that depend on the whole path, each made when it is first looked at.
+
+    following: (token, log chance) after a path, best first; asked for a path only after the one
+    that it lengthens, and for none of `depth` tokens.
+    """
+    rows = _Rows(following, depth, k)
+    columns: list[Any] = [_Column(rows, part) for part in range(3)]
+    return Table(*columns)
 
 
 class _Rows:

@@ -12,13 +12,18 @@ from draftwood import load_pipeline
 from draftwood.core.errors import ConfigError
 from draftwood.core.generation import Pipeline
 from draftwood.core.hf import load_target
-from draftwood.core.interfaces import Target
+from draftwood.core.interfaces import DraftWork, Target
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Factorized, Frontier, Points, Proposal, Vocabulary
+from draftwood.core.randomness import Seeded
+from draftwood.core.values import Limits, TokenTree
+from draftwood.plugins.drafters.ngram.drafter import Ngram
 from draftwood.plugins.drafters.options import NgramOptions, UnionOptions
 from draftwood.plugins.drafters.union.proposal import UnionProposal
 from draftwood.plugins.drafters.union.trust import Trust
-from draftwood.testing import Cell, OracleDrafter
+from draftwood.plugins.trees.best_first import heap
+from draftwood.plugins.trees.levels import levelled
+from draftwood.testing import Cell, OracleDrafter, OracleTarget
 from draftwood.testing.suites import DrafterSuite
 from draftwood.testing.toys import toy_proposal
 
@@ -97,6 +102,67 @@ def test_rows_of_a_frontier_are_each_their_own_path() -> None:
     many = both.advance(root, torch.zeros(len(tokens), dtype=torch.long), torch.tensor(tokens))
     for row, token in enumerate(tokens):
         assert both.law(many)[row].tolist() == pytest.approx(law(both, token))
+
+
+def guesses() -> Points:
+    return Points(((0, 1, 2), (1, 1)), Sampling(1.0), 3, confidence=0.7)
+
+
+@pytest.mark.parametrize("forms", [("factorized", "points"), ("factorized", "factorized")])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_tree_grown_on_the_host_is_the_one_of_whole_laws(
+    forms: tuple[str, ...], seed: int
+) -> None:
+    """Where every source lists all its tokens, as it does over three, nothing is left out."""
+    sources = [toy_proposal(form, (seed, place), Sampling(1.0)) for place, form in enumerate(forms)]  # type: ignore[arg-type]
+    both = union(*sources, guesses(), weights=(0.5, 0.2, 0.3))
+    table = both.table(6)
+    assert table is not None
+    # Below the laws' depth guesses speak alone, and whole laws give what they do not name a share.
+    one, two = heap(0, table, 6, 2), levelled(0, both, 6, 2, lambda growth: True)
+    assert one.log_rho.tolist() == pytest.approx(two.log_rho.tolist(), abs=1e-4)
+    assert sorted(map(tuple, paths(one))) == sorted(map(tuple, paths(two)))
+
+
+def paths(tree: TokenTree) -> list[list[int]]:
+    return [[tree.token_list[node] for node in tree.path(at)[1:]] for at in range(1, len(tree))]
+
+
+def test_a_path_may_leave_what_one_source_lists_and_come_back() -> None:
+    """A block drafter has laws past a token that only the look-up named, and the look-up knows
+    what follows tokens that only the block drafter named."""
+    drafter = Ngram(NgramOptions(max_depth=4))
+    session = drafter.open(OracleTarget(40, lambda prefix: [1.0] * 40), Sampling(1.0))
+    session.commit([1, 2, 7, 8, 9, 1], None)
+    (lookup,) = drafter.propose([DraftWork(session, 2, 6, Limits(8), Seeded(0))])
+    block = torch.full((3, 40), -20.0)
+    block[0, 30] = block[1, 7] = block[2, 31] = 0.0
+    both = UnionProposal(
+        (lookup, Factorized(block, Sampling(1.0), Vocabulary(40))),
+        (0.5, 0.5),
+        Sampling(1.0),
+        40,
+        False,
+    )
+    table = both.table(12)
+    assert table is not None
+
+    def after(*path: int) -> list[int]:
+        row = 0
+        for token in path:
+            row = table.next_row[row][list(table.tokens[row]).index(token)]
+        return list(table.tokens[row])
+
+    assert {7, 30} <= set(after())
+    assert after(30)[0] == 7
+    assert 8 in after(30, 7)  # what the text said after 7, which only the block came to
+    assert after(7, 8)[0] == 9
+    assert 31 in after(7, 8)  # what the block says there, whatever came before
+
+
+def test_filters_take_whole_laws() -> None:
+    assert union(guesses(), guesses(), top_k=1).table(4) is None
+    assert union(guesses(), toy_proposal("autoregressive", 1, Sampling(1.0))).table(4) is None
 
 
 def drafter() -> OracleDrafter:

@@ -6,7 +6,14 @@ from torch import Tensor
 
 from draftwood.core.laws import best, filtered
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import Children, Frontier, Guesses, Proposal
+from draftwood.core.proposals import Children, Frontier, Guesses, Proposal, Table, lazy_table
+from draftwood.plugins.drafters.union.host import (
+    LISTED,
+    Guessed,
+    HostMixture,
+    Listing,
+    Tabled,
+)
 
 
 @define(eq=False)
@@ -61,6 +68,22 @@ class UnionProposal(Proposal):
     def expand(self, at: Frontier, k: int) -> Children:
         tokens, law = best(self.law(at), k)
         return Children(tokens, law.double().log())
+
+    def table(self, k: int) -> Table | None:
+        """On the host, from the sources' own tables. Filters need whole laws: None with them."""
+        sampling = self.sampling
+        if sampling.greedy or sampling.top_k or sampling.top_p or sampling.min_p:
+            return None
+        listings: list[Listing] = []
+        for source in self.sources:
+            if isinstance(source, Guesses):
+                listings.append(Guessed(source, self.vocab_size))
+            elif (table := source.table(LISTED)) is not None:
+                listings.append(Tabled(table))
+            else:
+                return None
+        mixture = HostMixture(listings, self.weights)
+        return lazy_table(mixture.following, self.max_depth, k)
 
     def law(self, at: Frontier) -> Tensor:
         mixed = self._mixed(at)
