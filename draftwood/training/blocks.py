@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import attrs
 import torch
 from torch import Tensor, nn
 
@@ -20,6 +21,9 @@ from draftwood.training.export import export
 from draftwood.training.objectives import Blocks, find
 from draftwood.training.packing import draw
 from draftwood.training.trainable import Data, Trainable
+
+COLDEST = 0.5
+"""Colder texts, greedy ones among them, count as written at this temperature in `tempered`."""
 
 
 class TrainableBlocks(Trainable):
@@ -52,7 +56,8 @@ class TrainableBlocks(Trainable):
         return self.model.config.target_layer_ids
 
     def batch(self, data: Data, key: tuple[int, int]) -> tuple[Tensor, ...]:
-        """Embeddings, features, anchors, labels, which of those are valid, and their log p."""
+        """Embeddings, features, anchors, labels, which of those are valid, their log p, and the
+        temperatures of their texts."""
         config, device = self.model.config, self.model.device
         packed = draw(
             data.samples,
@@ -65,7 +70,7 @@ class TrainableBlocks(Trainable):
             likelihoods=data.likelihoods,
         )
         embeds = self.embedding[packed.tokens.to(device)] * config.input_embedding_scale
-        parts = (packed.features, packed.anchors, packed.labels, packed.valid, packed.log_p)
+        parts = attrs.astuple(packed, recurse=False, filter=lambda part, _: part.name != "tokens")
         return embeds, *(part.to(device) for part in parts)
 
     def loss(self, *batch: Tensor) -> Tensor:
@@ -73,11 +78,17 @@ class TrainableBlocks(Trainable):
 
     def _blocks(self, *batch: Tensor) -> Blocks:
         """What the drafter says about a batch."""
-        embeds, features, anchors, labels, valid, log_p = batch
+        embeds, features, anchors, labels, valid, log_p, temperatures = batch
+        heat = temperatures.flatten().clamp_min(COLDEST) if self.options.tempered else None
         with torch.autocast(embeds.device.type, torch.bfloat16, enabled=self.options.autocast):
             hidden = self.model.blocks(features.to(embeds.dtype), embeds, anchors).flatten(0, 1)
             branches = label_log_probs(
-                self.model, hidden[:, 1:], labels.flatten(0, 1), self.head, self.options.compile
+                self.model,
+                hidden[:, 1:],
+                labels.flatten(0, 1),
+                self.head,
+                heat,
+                self.options.compile,
             )
             prior = self._prior(hidden[:, 0])
         return Blocks(prior, branches, log_p.flatten(0, 1), valid.flatten(0, 1))

@@ -22,21 +22,28 @@ CHUNK = {"cpu": 2**21, "cuda": 2**27}
 
 
 def label_log_probs(
-    model: DFlashModel, hidden: Tensor, labels: Tensor, head: Tensor, compiled: bool = False
+    model: DFlashModel,
+    hidden: Tensor,
+    labels: Tensor,
+    head: Tensor,
+    temperatures: Tensor | None = None,
+    compiled: bool = False,
 ) -> Tensor:
     """log q(label | z) of each branch: hidden (N, D, d) and labels (N, D) -> (N, K, D), float32.
 
-    head: the target's (V, d), without gradient. compiled: run the chunks' kernels compiled. Under
+    head: the target's (V, d), without gradient. temperatures: (N,) > 0 of the branches, None for
+    1. compiled: run the chunks' kernels compiled. Under
     autocast the matrix products are in its dtype. For models without soft cap and multiplier,
     which training does not make.
     """
     branches = model.branches if isinstance(model, DBlastModel) else None
+    scale = 1.0 if temperatures is None else 1 / temperatures[:, None, None]
     if branches is None:
-        logits = model.logits(hidden, head).float()
+        logits = model.logits(hidden * scale, head).float()
         losses = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
         return -losses.view(labels.shape)[:, None]
-    flat = hidden.flatten(0, 1)
-    reduced = F.silu(branches.reduce(flat))
+    flat = (hidden * scale).flatten(0, 1)  # logits are linear in both
+    reduced = (F.silu(branches.reduce(hidden)) * scale).flatten(0, 1)
     expanded = head @ branches.expand
     dtype = expanded.dtype
     found = _run(

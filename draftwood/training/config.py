@@ -165,13 +165,15 @@ class DPaceOptions:
 class BlockOptions(OptimiserOptions):
     """Of block drafters. objective: a name in `draftwood.training.objectives`. gamma: of
     `nll_weighted`, decay of the weights of later positions, None for the paper's value for the
-    block size. al, dpace: options of the objective of that name. anchors: blocks of each sequence,
-    drawn uniformly."""
+    block size. al, dpace: options of the objective of that name. tempered: divide the drafter's
+    logits by the temperature of each text, as decoding at it will. anchors: blocks of each
+    sequence, drawn uniformly."""
 
     objective: str = "nll_weighted"
     gamma: float | None = field(default=None, validator=optional(gt(0.0)))
     al: AcceptedLengthOptions | None = None
     dpace: DPaceOptions | None = None
+    tempered: bool = False
     anchors: int = field(default=32, validator=and_(ge(1), le(512)))
 
     def __attrs_post_init__(self) -> None:

@@ -43,6 +43,10 @@ def cells() -> dict[str, dict[str, object]]:
         ),
         *((f"k4-al-tau{tau}", al | {"train.al.threshold": tau}) for tau in (0.01, 0.3)),
         ("k4-al-unbalanced", al | {"train.balance": 0.0}),
+        *(
+            (f"k{k}-al-tempered", al | {"drafter.branches": k, "train.tempered": True})
+            for k in (4, 1)
+        ),
         ("k4-al-parted", al | {"drafter.init": "k4-nll"}),
         ("k4-al-cold", al | {"drafter.init": None}),
         ("k1-al-cold", al | {"drafter.branches": 1, "drafter.init": None}),

@@ -38,16 +38,23 @@ def model_of(branches: int) -> DBlastModel:
     return model
 
 
-def plain(model, hidden, labels, head):
-    logits = model.branch_logits(hidden, head).float().log_softmax(-1)
+def plain(model, hidden, labels, head, temperatures=None):
+    logits = model.branch_logits(hidden, head).float()
+    if temperatures is not None:
+        logits = logits / temperatures[None, :, None, None]
+    logits = logits.log_softmax(-1)
     at = labels.expand(len(logits), -1, -1)[..., None]
     return logits.gather(-1, at)[..., 0].transpose(0, 1)
 
 
 @pytest.mark.parametrize("branches", [1, 4])
+@pytest.mark.parametrize("tempered", [False, True])
 @pytest.mark.parametrize("chunk", [1, 2 * 4 * V, 10**9])
-def test_values_and_gradients_are_those_of_the_plain_formula(branches, chunk, monkeypatch):
+def test_values_and_gradients_are_those_of_the_plain_formula(
+    branches, chunk, tempered, monkeypatch
+):
     """Chunks of one row, of two with a rest, and all at once."""
+    heat = torch.tensor([0.5, 1.0, 1.5, 0.7, 2.0]) if tempered else None
     monkeypatch.setitem(branch_head.CHUNK, "cpu", chunk)
     model = model_of(branches)
     head, labels = torch.randn(V, 8), torch.randint(0, V, (5, D))
@@ -57,7 +64,7 @@ def test_values_and_gradients_are_those_of_the_plain_formula(branches, chunk, mo
         hidden = torch.randn(5, D, 8, generator=torch.Generator().manual_seed(1))
         hidden.requires_grad_()
         model.zero_grad()
-        values = compute(model, hidden, labels, head)
+        values = compute(model, hidden, labels, head, heat)
         (values * weigh).sum().backward()
         grads = [hidden.grad]
         if model.branches is not None:

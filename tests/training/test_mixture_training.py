@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import attrs
 import numpy as np
 import pytest
 import torch
@@ -209,6 +210,28 @@ def test_what_does_not_fit_is_refused(settings, error, message, trained, tmp_pat
     with pytest.raises(error, match=message):
         train(path, set_options=settings)
     assert not (tmp_path / "work").exists()
+
+
+@pytest.mark.parametrize("objective", ["al", "dpace"])
+def test_dflash_drafters_have_the_same_objectives(objective, target_folder, tmp_path):
+    path = training_file(tmp_path, target_folder)
+    plain = path.read_text().replace("algorithm: dblast, branches: 3, rank: 2, ", "")
+    path.write_text(plain.replace(", balance: 0.1", ""))
+    folder = train(path, set_options=["train.steps=1", f"train.objective={objective}"])
+    assert type(DFlashModel.from_folder(folder)) is DFlashModel
+    assert (tmp_path / "work/likelihoods-train.bin").exists() == (objective == "al")
+
+
+def test_tempered_training_divides_by_the_temperature_of_the_text(trained, target):
+    """A block of a text at 1.0 says the same either way; one of a greedy text says it colder."""
+    trainable, data = trainable_of(trained / "dblast.yaml", target)
+    batch = trainable.batch(data, (0, 0))
+    plain = trainable._blocks(*batch).branches
+    trainable.options = attrs.evolve(trainable.options, tempered=True)
+    tempered, heat = trainable._blocks(*batch).branches, batch[-1].flatten()
+    assert set(heat.tolist()) == {0.0, 1.0}
+    torch.testing.assert_close(tempered[heat == 1.0], plain[heat == 1.0])
+    assert (tempered[heat == 0.0] - plain[heat == 0.0]).abs().mean() > 0.1
 
 
 WORKER = """
