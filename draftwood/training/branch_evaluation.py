@@ -12,7 +12,7 @@ from draftwood.core.laws import sampling_law
 from draftwood.core.options import Sampling
 from draftwood.plugins.drafters.dblast.model import DBlastModel
 from draftwood.training.features import Features
-from draftwood.training.packing import pack
+from draftwood.training.packing import Packed, pack
 from draftwood.training.sampling import Samples
 from draftwood.training.verification import accepted_drafts, at
 
@@ -94,28 +94,29 @@ def judged(
     states: (N, L, d) final-normed states of the target. embedding, head: its (V, d).
     """
     texts: dict[float, list[_Text]] = {}
-    block = model.config.block_size
+    config, device = model.config, model.device
     for row in range(len(samples)):
-        first, last = int(samples.starts[row]), int(samples.ends[row]) - block
+        first, last = int(samples.starts[row]), int(samples.ends[row]) - config.block_size
         if last < first:
             continue
         anchors = np.unique(np.linspace(first, last, ANCHORS).astype(np.int64))[None]
-        heat = float(samples.temperatures[row])
-        own = torch.from_numpy(states[row]).to(model.device)
         packed = pack(
-            samples, features, np.array([row]), anchors, block, model.config.mask_token_id
+            samples, features, np.array([row]), anchors, config.block_size, config.mask_token_id
         )
-        embeds = embedding[packed.tokens.to(model.device)] * model.config.input_embedding_scale
-        hidden = model.blocks(
-            packed.features.to(model.device, model.dtype),
-            embeds.to(model.dtype),
-            packed.anchors.to(model.device),
-        )[0]
-        places = packed.anchors[0, :, None] + torch.arange(block - 1)
-        target = own[places.to(model.device)] @ head.T
-        labels = packed.labels[0].to(model.device)
+        hidden = _hidden(model, packed, embedding)
+        places = anchors[0, :, None] + np.arange(config.block_size - 1)
+        target = torch.from_numpy(states[row][places]).to(device) @ head.T
+        heat, labels = float(samples.temperatures[row]), packed.labels[0].to(device)
         texts.setdefault(heat, []).append(_text(model, hidden, target, labels, head, heat))
     return [_summary(heat, texts[heat]) for heat in sorted(texts)]
+
+
+def _hidden(model: DBlastModel, packed: Packed, embedding: Tensor) -> Tensor:
+    """(A, B, d) of one text's blocks."""
+    device, dtype = model.device, model.dtype
+    embeds = embedding[packed.tokens.to(device)] * model.config.input_embedding_scale
+    features = packed.features.to(device, dtype)
+    return model.blocks(features, embeds.to(dtype), packed.anchors.to(device))[0]
 
 
 def _text(

@@ -3,7 +3,7 @@
 logits_z = E h + (E U_z) a for every branch, position and token: at V = 2048 that is most of a
 training step. Positions are taken in chunks that stay in a cache; of each branch only
 exp(logits - max) is kept, in the precision of the matrix products, and the gradient of the logits,
-g (one-hot - softmax), is made from it in place and multiplied away at once. Gradients to h of all
+g (one-hot - softmax), is made from it chunk by chunk and multiplied away at once. Gradients to h of all
 branches meet before the product with E, so the wide products are as many as for one branch.
 """
 
@@ -32,9 +32,8 @@ def label_log_probs(
     """log q(label | z) of each branch: hidden (N, D, d) and labels (N, D) -> (N, K, D), float32.
 
     head: the target's (V, d), without gradient. temperatures: (N,) > 0 of the branches, None for
-    1. compiled: run the chunks' kernels compiled. Under
-    autocast the matrix products are in its dtype. For models without soft cap and multiplier,
-    which training does not make.
+    1. compiled: run the chunks' kernels compiled. Under autocast the matrix products are in its
+    dtype. For models without soft cap and multiplier, which training does not make.
     """
     branches = model.branches if isinstance(model, DBlastModel) else None
     scale = 1.0 if temperatures is None else 1 / temperatures[:, None, None]

@@ -31,7 +31,11 @@ class Data:
 
 
 class Trainable(ABC):
-    """A drafter in training. model: its network, all of whose parameters are trained."""
+    """A drafter in training.
+
+    model: its network, all of whose parameters are trained. wants_likelihoods, wants_states: what
+    `Data` must hold besides samples and features.
+    """
 
     model: nn.Module
     wants_likelihoods: bool = False
