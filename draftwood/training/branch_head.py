@@ -3,7 +3,7 @@
 logits_z = E h + (E U_z) a for every branch, position and token: at V = 2048 that is most of a
 training step. Positions are taken in chunks that stay in a cache; of each branch only
 exp(logits - max) is kept, in the precision of the matrix products, and the gradient of the logits,
-g (one-hot - softmax), is made from it chunk by chunk and multiplied away at once. Gradients to h of all
+g (one-hot - softmax), is made from it and multiplied away chunk by chunk. Gradients to h of all
 branches meet before the product with E, so the wide products are as many as for one branch.
 """
 

@@ -12,7 +12,7 @@ import argparse
 import json
 import subprocess
 import sys
-from datetime import datetime
+import time
 from pathlib import Path
 
 CACHED = ["samples-*", "features-*", "likelihoods-*", "states-*"]
@@ -122,7 +122,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--init", type=Path, required=True, help="DFlash checkpoint, warm start")
     parser.add_argument("--steps", type=int, default=240, help="of every cell")
     parser.add_argument("--only", nargs="*", default=None, help="names of cells")
-    parser.add_argument("--until", default=None, help="HH:MM; begin no cell after this")
+    parser.add_argument("--minutes", type=float, default=None, help="begin no cell after this")
     parser.add_argument("--set", action="append", default=[], help="of every cell, as draftwood's")
     parser.add_argument("--table", action="store_true", help="print what there is and stop")
     return parser.parse_args()
@@ -136,11 +136,12 @@ def main() -> None:
     if arguments.table:
         print(table(results))
         return
+    began = time.monotonic()
     for name, cell in cells().items():
         if arguments.only is not None and name not in arguments.only:
             continue
-        if arguments.until and f"{datetime.now():%H:%M}" >= arguments.until:
-            print(f"it is {arguments.until}: {name} and what follows is left for another time")
+        if arguments.minutes and time.monotonic() - began > 60 * arguments.minutes:
+            print(f"out of time: {name} and what follows is left for another call")
             break
         results[name] = run(name, cell, arguments)
         partial = store.with_suffix(".partial")
