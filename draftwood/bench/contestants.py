@@ -50,7 +50,8 @@ class Contestant:
 
     name: unique. plain: name of the plain decoding that it is compared with. hf: of Hugging
     Face's generate, None if that is not measured. parity: its tokens must be plain's. about: JSON
-    values that say what it is. decode: (prompt, seed) -> Decoded.
+    values that say what it is. decode: (prompt, seed) -> Decoded. machine: what its controller
+    knows of the machine by now, None without one.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Contestant:
     target: Target
     tokenizer: Any | None
     decode: Callable[[Sequence[int], int], Decoded]
+    machine: Callable[[], Any] = lambda: None
 
 
 @frozen
@@ -176,6 +178,7 @@ def _group(
             pipeline.target,
             tokenizer,
             partial(decode, pipeline, clock=loader.clock),
+            partial(getattr, pipeline.engine, "machine"),
         )
     config = members[plain]
     for kind, name in names.items():

@@ -74,6 +74,7 @@ def _rounds(controller: BudgetController[Any, Any] | None, seen: Sequence[Seen])
         rounds.budget.append(stats.budget)
         rounds.drafted.append(stats.drafted)
         rounds.seconds.append(stats.timings.total)
+        rounds.forward.append(stats.timings.verify)
         forecast = None
         if controller is not None and state is not None:
             forecast = controller.forecast(stats, state)

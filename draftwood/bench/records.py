@@ -13,8 +13,9 @@ class Rounds:
     """The rounds of one request, a column each, in order.
 
     committed, accepted, offered, grown, budget: counts as in `RoundStats`. drafted: whether the
-    drafter ran. seconds: of the whole round. expected_tokens, expected_seconds: what the
-    controller predicted for the tree that was verified, None where it predicts nothing.
+    drafter ran. seconds: of the whole round; forward: of the target's forward. expected_tokens,
+    expected_seconds: what the controller predicted for the tree that was verified, None where it
+    predicts nothing.
     best: of the verified budgets, the one that would have given most tokens per predicted
     second, known what was accepted.
     """
@@ -26,6 +27,7 @@ class Rounds:
     budget: list[int] = field(factory=list)
     drafted: list[bool] = field(factory=list)
     seconds: list[float] = field(factory=list)
+    forward: list[float] = field(factory=list)
     expected_tokens: list[float | None] = field(factory=list)
     expected_seconds: list[float | None] = field(factory=list)
     best: list[int | None] = field(factory=list)

@@ -1,8 +1,10 @@
 """Draws what a calibration measured: forward times over tree sizes, both roofs, and the fit."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from draftwood.bench.figures import (
     RIGHT,
@@ -16,7 +18,7 @@ from draftwood.bench.figures import (
 )
 from draftwood.core.errors import DraftwoodError
 from draftwood.plugins.controllers.roofline.calibration import Calibration
-from draftwood.plugins.controllers.roofline.prices import Polynomial
+from draftwood.plugins.controllers.roofline.prices import value
 from draftwood.plugins.controllers.roofline.probing import Probe
 
 HEIGHT, LEFT = 330, 66
@@ -33,22 +35,12 @@ def drawing(calibration: Calibration) -> str:
     fastest, slowest = (f(probe.seconds for probe in points) for f in (min, max))
     up = Axis(math.log10(1500 * slowest), top + HEIGHT, top, math.log10(700 * fastest))
     parts = [legend, _grid(across, up, top)]
-
-    def curve(seconds: Sequence[float], kind: str, title: str) -> str:
-        """Over every size; what lies outside the figure is left out."""
-        placed = [
-            f"{across.at(math.log2(n)):.1f} {up.at(math.log10(1000 * s)):.1f}"
-            for n, s in enumerate(seconds, 1)
-            if s > 0 and up.least <= math.log10(1000 * s) <= up.most
-        ]
-        if not placed:
-            return ""
-        return f'<path {kind} d="M{"L".join(placed)}"><title>{title}</title></path>'
+    curve = partial(_curve, across, up)
 
     sizes = range(1, max(probe.tokens for probe in points) + 1)
     roofs = (("compute roof", calibration.roof.compute), ("memory roof", calibration.roof.memory))
     parts += [
-        curve([_value(p, n, contexts[0]) for n in sizes], 'class="reference"', title)
+        curve([value(p, n, contexts[0]) for n in sizes], 'class="reference"', title)
         for title, p in roofs
     ]
     for number, context in enumerate(contexts):
@@ -60,6 +52,48 @@ def drawing(calibration: Calibration) -> str:
         hollow = probe in calibration.held_out
         parts.append(_dot(probe, across, up, colour_of(number), hollow))
     return standalone(svg("".join(parts), top + HEIGHT + 50, "forward times and their fit"))
+
+
+def chosen(roofline: Mapping[str, Any], colour: int) -> str:
+    """An SVG of a report's roofline: roofs dashed, what the controller expects of each size as a
+    line, and every size that rounds verified as a dot, larger where there were more of them."""
+    rounds, expected = roofline["rounds"], roofline["expected"]
+    top, most = 16, max(math.log2(max(roofline["tokens"])), 1.0)
+    across = Axis(most, LEFT + 8, WIDTH - RIGHT - 8)
+    seconds = [*expected, *(each["seconds"] for each in rounds)]
+    up = Axis(math.log10(1400 * max(seconds)), top + HEIGHT, top, math.log10(500 * min(seconds)))
+    curve, all_rounds = partial(_curve, across, up), sum(each["count"] for each in rounds)
+    parts = [
+        _grid(across, up, top),
+        curve(roofline["compute"], 'class="reference"', "compute roof"),
+        curve(roofline["memory"], 'class="reference"', "memory roof"),
+        curve(expected, f'class="line" stroke="{colour_of(colour)}"', "expected"),
+    ]
+    for each in rounds:
+        share = each["count"] / all_rounds
+        x = across.at(math.log2(each["tokens"]))
+        y = up.at(math.log10(1000 * each["seconds"]))
+        said = (
+            f"{each['tokens'] - 1} draft nodes: {each['count']} rounds, "
+            f"{1000 * each['seconds']:.3g} ms"
+        )
+        parts.append(
+            f'<circle class="dot" fill="{colour_of(colour)}" fill-opacity="0.75" cx="{x:.1f}" '
+            f'cy="{y:.1f}" r="{3 + 14 * math.sqrt(share):.1f}"><title>{said}</title></circle>'
+        )
+    return svg("".join(parts), top + HEIGHT + 50, "roofline with the sizes that were chosen")
+
+
+def _curve(across: Axis, up: Axis, seconds: Sequence[float], kind: str, title: str) -> str:
+    """Over every size; what lies outside the figure is left out."""
+    placed = [
+        f"{across.at(math.log2(n)):.1f} {up.at(math.log10(1000 * s)):.1f}"
+        for n, s in enumerate(seconds, 1)
+        if s > 0 and up.least <= math.log10(1000 * s) <= up.most
+    ]
+    if not placed:
+        return ""
+    return f'<path {kind} d="M{"L".join(placed)}"><title>{title}</title></path>'
 
 
 def picture(calibration: Calibration, path: Path) -> None:
@@ -78,8 +112,8 @@ def picture(calibration: Calibration, path: Path) -> None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     for roof in (calibration.roof.compute, calibration.roof.memory):
-        over = [n for n in sizes if _value(roof, n, contexts[0]) > 0]
-        axes.plot(over, [1000 * _value(roof, n, contexts[0]) for n in over], "--", color="grey")
+        over = [n for n in sizes if value(roof, n, contexts[0]) > 0]
+        axes.plot(over, [1000 * value(roof, n, contexts[0]) for n in over], "--", color="grey")
     for number, context in enumerate(contexts):
         fit = [1000 * float(calibration.prices.forward(n, context)) for n in sizes]
         axes.plot(sizes, fit, color=colour_of(number), label=f"context {context}")
@@ -116,11 +150,11 @@ def _grid(across: Axis, up: Axis, top: float) -> str:
             f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{top + HEIGHT}"/>'
             + text("tick", x, top + HEIGHT + 18, str(2**power))
         )
-    for value in _decades(up):
-        y = up.at(math.log10(value))
+    for mark in _decades(up):
+        y = up.at(math.log10(mark))
         parts.append(
             f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
-            + text("label", LEFT - 8, y + 4, f"{value:g}")
+            + text("label", LEFT - 8, y + 4, f"{mark:g}")
         )
     middle = top + HEIGHT / 2
     parts.append(text("axis", (LEFT + WIDTH - RIGHT) / 2, top + HEIGHT + 38, "tokens of a forward"))
@@ -138,7 +172,3 @@ def _decades(axis: Axis) -> Iterator[float]:
             value = digit * 10.0**power
             if axis.least <= math.log10(value) <= axis.most:
                 yield value
-
-
-def _value(p: Polynomial, tokens: int, context: int) -> float:
-    return p[0] + p[3] * context + tokens * (p[1] + p[4] * context + p[2] * tokens)

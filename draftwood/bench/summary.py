@@ -16,6 +16,7 @@ from draftwood.bench.measuring import Plan
 from draftwood.bench.records import Record, Rounds
 from draftwood.bench.statistics import LEVEL, RESAMPLES, Ratio, rate, speedup, spread
 from draftwood.core.stats import STAGES
+from draftwood.plugins.controllers.roofline.prices import Roof, value
 
 OVERALL = "overall"
 
@@ -27,6 +28,7 @@ FORMULAS = {
     "speedup_over_plain": "tokens_per_second / that of plain decoding by the same engine, over "
     "requests that both have finished",
     "speedup_over_hf": "the same over Hugging Face's generate",
+    "speedup_over_reference": "the same over the contestant called `reference`, of --against",
     "speedup_by_prompt": "median and quartiles over prompts of the speedup over plain",
     "interval": f"percentile bootstrap over prompts, drawn in pairs, {RESAMPLES} resamples, "
     f"{LEVEL:.0%}; a prompt's repetitions stay together",
@@ -53,14 +55,16 @@ def summarise(
     *,
     machine: Mapping[str, Any],
     command: str,
+    reference: str | None = None,
 ) -> dict[str, Any]:
-    """Everything that report.json holds. records: those of the plan that there are so far."""
+    """Everything that report.json holds. records: those of the plan that there are so far.
+    reference: the name of a contestant that all are compared with, besides plain decoding."""
     groups = list(dict.fromkeys(prompt.group for prompt in plan.prompts))
     differ = list(differences)
     kept = [records[key] for key in plan.order() if key in records]
     results: dict[str, Any] = {}
     for each in plan.contestants:
-        mine = _View(each, plan, kept, differ)
+        mine = _View(each, plan, kept, differ, reference)
         results[each.name] = {OVERALL: mine.numbers(None)}
         if len(groups) > 1:
             results[each.name] |= {group: mine.numbers(group) for group in groups}
@@ -69,6 +73,7 @@ def summarise(
         "done": len(kept),
         "planned": len(plan),
         "command": command,
+        "reference": reference,
         "machine": dict(machine),
         "prompts": [{"id": prompt.id, "group": prompt.group} for prompt in plan.prompts],
         "groups": groups,
@@ -84,6 +89,11 @@ def summarise(
             for each in plan.contestants
         },
         "results": results,
+        "rooflines": {
+            each.name: found
+            for each in plan.contestants
+            if (found := _roofline(each, [r for r in kept if r.contestant == each.name]))
+        },
         "differences": [asdict(each) for each in differ],
         "formulas": FORMULAS,
     }
@@ -98,8 +108,9 @@ class _View:
         plan: Plan,
         records: Sequence[Record],
         differences: Sequence[Difference],
+        reference: str | None,
     ) -> None:
-        self.contestant, self.seed = contestant, plan.seed
+        self.contestant, self.seed, self.reference = contestant, plan.seed, reference
         self.by_name: dict[str, dict[tuple[str, int], Record]] = {}
         for record in records:
             mine = self.by_name.setdefault(record.contestant, {})
@@ -120,6 +131,7 @@ class _View:
             "ms_per_token": _asdict(spread(_milliseconds(mine))),
             "speedup_over_plain": self._speedup(self.contestant.plain, group),
             "speedup_over_hf": self.contestant.hf and self._speedup(self.contestant.hf, group),
+            "speedup_over_reference": self.reference and self._speedup(self.reference, group),
             "speedup_by_prompt": self._by_prompt(group),
             "accepted_length": _accepted_length(mine),
             "acceptance_by_depth": _by_depth(mine),
@@ -169,6 +181,36 @@ class _View:
             "same": len(compared) - len(differ),
             "largest_margin": max(margins, default=None),
         }
+
+
+def _roofline(contestant: Contestant, records: Sequence[Record]) -> dict[str, Any] | None:
+    """Forward times as the controller has them at the middle context of its rounds, and the
+    forwards that rounds ran, by size. None of a controller without two roofs, or without rounds."""
+    prices, rounds = contestant.machine(), _rounds(records)
+    sizes = [budget + 1 for each in rounds for budget in each.budget]
+    seconds = [took for each in rounds for took in each.forward]
+    roof = getattr(prices, "roof", None)
+    if not isinstance(roof, Roof) or len(seconds) != len(sizes) or not sizes:
+        return None
+    contexts = [
+        record.prompt_tokens + len(record.tokens) // 2 for record in records if record.rounds
+    ]
+    context = int(np.median(contexts))
+    tokens = list(range(1, max(sizes) + 1))
+    ran: dict[int, list[float]] = {}
+    for size, took in zip(sizes, seconds, strict=True):
+        ran.setdefault(size, []).append(took)
+    return {
+        "context": context,
+        "tokens": tokens,
+        "compute": [value(roof.compute, n, context) for n in tokens],
+        "memory": [value(roof.memory, n, context) for n in tokens],
+        "expected": [float(s) for s in prices.forward(np.array(tokens, dtype=float), context)],
+        "rounds": [
+            {"tokens": size, "count": len(times), "seconds": float(np.median(times))}
+            for size, times in sorted(ran.items())
+        ],
+    }
 
 
 def _by_prompt(records: Mapping[tuple[str, int], Record]) -> dict[str, tuple[float, float]]:

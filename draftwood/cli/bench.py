@@ -24,6 +24,7 @@ JSON = {
     "results.*.*.tokens_per_second": "{value, low, high}",
     "results.*.*.ms_per_token": "{median, low, high, count} over requests",
     "results.*.*.speedup_over_plain": "{value, low, high}; also `speedup_over_hf`",
+    "results.*.*.speedup_over_reference": "{value, low, high} over `reference`, with --against",
     "results.*.*.speedup_by_prompt": "{median, low, high, count}",
     "results.*.*.accepted_length": "{pooled, by_request, ..._without_bonus}",
     "results.*.*.acceptance_by_depth": "[{depth, rounds, share}]",
@@ -33,6 +34,9 @@ JSON = {
     "results.*.*.same_tokens": "{promised, compared, same, largest_margin}",
     "results.*.*.forecast": "{rounds, seconds_error, expected_tokens, committed_tokens, "
     "chosen_budget, best_budget}; null where the controller predicts nothing",
+    "rooflines": "{name: {context, tokens, compute, memory, expected, rounds}}: seconds of "
+    "forwards by their tokens, and [{tokens, count, seconds}] of the rounds; of controllers with "
+    "two roofs",
     "differences": "[{contestant, prompt, repetition, position, margin, rounding, promised}]: "
     "texts that left plain decoding's",
     "formulas": "how each number is computed",
@@ -84,6 +88,11 @@ JSON = {
     help="Most tokens that hf-prompt-lookup proposes at once.",
 )
 @click.option(
+    "--against",
+    metavar="NAME",
+    help="Compare each with this one too, in pairs with an interval: a pipeline or baseline here.",
+)
+@click.option(
     "--seed",
     metavar="N",
     type=click.IntRange(min=0),
@@ -110,6 +119,7 @@ def command(
     baselines: str,
     assistant: str | None,
     lookup_tokens: int,
+    against: str | None,
     seed: int,
     out: Path | None,
     as_json: bool,
@@ -125,7 +135,8 @@ def command(
 
     \b
       draftwood bench dflash tree-16 bastion --out results
-      draftwood bench bastion --prompts builtin:open --repeat 3 --baseline hf-generate
+      draftwood bench dflash tree-16 bastion --against bastion --repeat 3
+      draftwood bench bastion --prompts builtin:open --baseline hf-generate
       draftwood bench mine.yaml ngram --prompts humaneval:HumanEval.jsonl --limit 20 --json
     """
     from draftwood.bench import reports
@@ -136,6 +147,7 @@ def command(
     from draftwood.bench.measuring import Plan
     from draftwood.bench.prompts import load_prompts
     from draftwood.bench.summary import summarise
+    from draftwood.core.errors import RequestError
 
     wanted = tuple(name.strip() for name in baselines.split(",") if name.strip())
     chosen = Baselines(wanted, lookup_tokens, assistant)
@@ -143,11 +155,16 @@ def command(
     contestants = line_up(
         pipelines, settings, tokens=tokens, baselines=chosen, registry=session.registry
     )
+    names = [each.name for each in contestants]
+    if against is not None and against not in names:
+        raise RequestError(f"--against {against}: choices here: {', '.join(names)}")
     plan, on = Plan(contestants, loaded, repeat, seed), machine()
     journal = Journal(out / "journal.jsonl" if out else None, plan.header(on))
     whole = _measure(plan, journal)
     differ = differences(plan, journal.records)
-    report = summarise(plan, journal.records, differ, machine=on, command=_said())
+    report = summarise(
+        plan, journal.records, differ, machine=on, command=_said(), reference=against
+    )
     if out is not None:
         records = [journal.records[key] for key in plan.order() if key in journal.records]
         written = reports.write(out, report, records)
@@ -190,14 +207,14 @@ def _drawing(stats: "RoundStats", decode: Callable[[Sequence[int]], str]) -> str
 
 def _text(report: Mapping[str, Any]) -> str:
     """A table per group and one of all prompts."""
-    from draftwood.bench.reports.tables import COLUMNS, place, rows
+    from draftwood.bench.reports.tables import columns, place, rows
     from draftwood.bench.summary import OVERALL
 
     several = len(report["groups"]) > 1
     parts = []
     for group in (*(report["groups"] if several else ()), OVERALL):
         parts += [f"{group}:"] if several else []
-        parts.append(table(rows(report, group), COLUMNS) + "\n")
+        parts.append(table(rows(report, group), columns(report)) + "\n")
     if report["partial"]:
         parts.append(f"partial: {report['done']} of {report['planned']} requests")
     return "\n".join([*parts, place(report)])

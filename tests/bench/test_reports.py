@@ -17,7 +17,7 @@ from draftwood.bench.figures import Bar, Series, bars, lines, shares, steps
 from draftwood.bench.journal import Journal
 from draftwood.bench.machine import machine
 from draftwood.bench.measuring import Plan, measure
-from draftwood.bench.reports.tables import COLUMNS, FORECAST, forecasts, rows, same
+from draftwood.bench.reports.tables import COLUMNS, FORECAST, columns, forecasts, rows, same
 from draftwood.bench.summary import FORMULAS, summarise
 from draftwood.cli.bench import JSON
 from draftwood.cli.drawing import svg
@@ -45,7 +45,10 @@ def report(measured):
 def test_the_report_has_the_documented_keys(report):
     keys = {key.split(".")[-1] for key in JSON}
     numbers = report["results"]["one"]["overall"]
-    top = {"partial", "command", "contestants", "results", "differences", "formulas"}
+    top = {
+        *("partial", "command", "contestants", "results", "rooflines", "differences"),
+        "formulas",
+    }
     assert top <= set(report)
     assert keys - top <= set(numbers)
     assert set(report["results"]["one"]) == {"overall", "easy", "hard"}
@@ -228,6 +231,51 @@ def test_the_page_stands_alone(measured, report):
     ET.fromstring(base64.b64decode(drawing))
     for figure in re.findall(r"<svg class=\"figure\".*?</svg>", text, re.DOTALL):
         ET.fromstring(figure)
+
+
+def test_everyone_can_be_compared_with_a_reference(measured, report):
+    plan, records = measured
+    found = summarise(
+        plan, records, [], machine=machine(), command="draftwood bench", reference="two"
+    )
+    ours, theirs = (found["results"][name]["overall"] for name in ("one", "two"))
+    ratio = ours["tokens_per_second"]["value"] / theirs["tokens_per_second"]["value"]
+    assert ours["speedup_over_reference"]["value"] == pytest.approx(ratio)
+    assert ours["speedup_over_reference"]["low"] <= ratio <= ours["speedup_over_reference"]["high"]
+    assert theirs["speedup_over_reference"] == {"value": 1.0, "low": None, "high": None}
+    assert columns(found)[-3:] == ("times two", "(95%)", "same text")
+    assert all(len(row) == len(columns(found)) for row in rows(found))
+    assert "| times two | (95%) |" in reports.markdown(found)
+    assert ">times two</th>" in reports.page(found, list(records.values()))
+    assert report["results"]["one"]["overall"]["speedup_over_reference"] is None
+    assert columns(report) == COLUMNS
+
+
+def test_a_roofline_shows_the_sizes_that_rounds_verified(measured):
+    from attrs import evolve
+
+    from draftwood.plugins.controllers.roofline.prices import Prices, Roof
+
+    plan, records = measured
+    prices = Prices(Roof((0.1, 0.05, 0, 0, 0), (0.2, 0.001, 0, 0, 0)))
+    priced = [
+        evolve(each, machine=lambda: prices) if each.name == "two" else each
+        for each in plan.contestants
+    ]
+    found = report_of(Plan(priced, PROMPTS, repeat=2), records)
+    assert list(found["rooflines"]) == ["two"]
+    roofline = found["rooflines"]["two"]
+    histogram = found["results"]["two"]["overall"]["budget"]["histogram"]
+    assert {str(r["tokens"] - 1): r["count"] for r in roofline["rounds"]} == histogram
+    assert roofline["compute"][0] == pytest.approx(0.15)
+    assert roofline["expected"][0] == pytest.approx(0.201)
+    text = reports.page(found, list(records.values()))
+    figure = re.search(r"Forwards that two chose.*?(<svg.*?</svg>)", text, re.DOTALL)
+    assert figure is not None
+    drawn = ET.fromstring(figure[1])
+    assert len(drawn.findall("circle")) == len(histogram)
+    # Contestants without prices of this kind have no such figure.
+    assert report_of(*measured)["rooflines"] == {}
 
 
 def test_names_cannot_break_the_page(measured, lined_up):

@@ -8,7 +8,8 @@ from typing import Any
 from draftwood.bench.figures import STYLE as FIGURE_STYLE
 from draftwood.bench.figures import Bar, Series, bars, lines, shares, steps
 from draftwood.bench.records import Record
-from draftwood.bench.reports.tables import COLUMNS, FORECAST, forecasts, place, rows
+from draftwood.bench.reports.tables import FORECAST, columns, forecasts, place, rows
+from draftwood.bench.roofs import chosen
 from draftwood.bench.summary import OVERALL
 from draftwood.core.stats import STAGES
 
@@ -50,6 +51,7 @@ def page(report: Mapping[str, Any], records: Sequence[Record]) -> str:
         _depths(report),
         _budgets(report, records),
         _times(report),
+        *_rooflines(report),
         _forecasts(report),
         *(_table(report, g, g) for g in report["groups"] if len(report["groups"]) > 1),
         *_drawings(records),
@@ -88,7 +90,7 @@ def _partial(report: Mapping[str, Any]) -> str:
 
 
 def _table(report: Mapping[str, Any], group: str, title: str) -> str:
-    return _section(title, "", _html_table(COLUMNS, rows(report, group)))
+    return _section(title, "", _html_table(columns(report), rows(report, group)))
 
 
 def _forecasts(report: Mapping[str, Any]) -> str:
@@ -191,6 +193,21 @@ def _times(report: Mapping[str, Any]) -> str:
         return ""
     note = "Milliseconds per new token by stage, over all requests; other is what no stage claims."
     return _section("Where the time goes", note, shares(found, "ms per token"))
+
+
+def _rooflines(report: Mapping[str, Any]) -> list[str]:
+    """One for each pipeline whose controller prices forwards by two roofs."""
+    colours = _colours(report)
+    return [
+        _section(
+            f"Forwards that {name} chose",
+            f"Milliseconds of a target's forward over its tokens, on {roofline['context']} tokens "
+            "of context: both fitted roofs (dashed), what the controller expected at the end "
+            "(line), and the median of the rounds of each size (dots, larger for more rounds).",
+            chosen(roofline, colours.get(name, 0)),
+        )
+        for name, roofline in report["rooflines"].items()
+    ]
 
 
 def _drawings(records: Sequence[Record]) -> list[str]:

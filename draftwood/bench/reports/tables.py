@@ -32,9 +32,24 @@ FORECAST = (
 )
 
 
+def columns(report: Mapping[str, Any]) -> tuple[str, ...]:
+    """COLUMNS, and before the last two more where everyone is compared with a reference."""
+    reference = report["reference"]
+    if reference is None:
+        return COLUMNS
+    return (*COLUMNS[:-1], f"times {reference}", "(95%)", COLUMNS[-1])
+
+
 def rows(report: Mapping[str, Any], group: str = OVERALL) -> list[tuple[str, ...]]:
-    """A row per contestant under COLUMNS; - where there is nothing to say."""
-    return [_row(name, results[group]) for name, results in report["results"].items()]
+    """A row per contestant under `columns`; - where there is nothing to say."""
+    found = []
+    for name, results in report["results"].items():
+        *cells, last = _row(name, results[group])
+        if report["reference"] is not None:
+            ratio = results[group]["speedup_over_reference"]
+            cells += [f"{ratio['value']:.2f}" if ratio else "-", interval(ratio)]
+        found.append((*cells, last))
+    return found
 
 
 def forecasts(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
@@ -99,7 +114,9 @@ def markdown(report: Mapping[str, Any]) -> str:
     if report["partial"]:
         done, planned = report["done"], report["planned"]
         parts.append(f"**Partial**: {done} of {planned} requests had finished.\n")
-    parts += [f"## {g}\n\n{_markdown_table(COLUMNS, rows(report, g))}\n" for g in _groups(report)]
+    parts += [
+        f"## {g}\n\n{_markdown_table(columns(report), rows(report, g))}\n" for g in _groups(report)
+    ]
     if predicted := forecasts(report):
         parts.append(f"## What controllers expected\n\n{_markdown_table(FORECAST, predicted)}\n")
     parts.append(f"Measured on {place(report)}.\n")
@@ -147,7 +164,12 @@ def csv_table(report: Mapping[str, Any]) -> str:
 def _flat(numbers: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for key in ("requests", "tokens", "peak_memory"):
         yield key, numbers[key]
-    ratios = ("tokens_per_second", "speedup_over_plain", "speedup_over_hf")
+    ratios = (
+        "tokens_per_second",
+        "speedup_over_plain",
+        "speedup_over_hf",
+        "speedup_over_reference",
+    )
     for key in ratios:
         yield from _columns(key, numbers[key], ("value", "low", "high"))
     for key in ("ms_per_token", "speedup_by_prompt"):

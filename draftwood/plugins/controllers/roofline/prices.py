@@ -68,12 +68,11 @@ class Roof:
 
     def seconds(self, tokens: Any, context: int) -> Any:
         """tokens: a number or an array of them; the result has its shape."""
-        return np.maximum(
-            _value(self.compute, tokens, context), _value(self.memory, tokens, context)
-        )
+        return np.maximum(value(self.compute, tokens, context), value(self.memory, tokens, context))
 
 
-def _value(p: Polynomial, tokens: Any, context: int) -> Any:
+def value(p: Polynomial, tokens: Any, context: int) -> Any:
+    """Of one roof, in seconds."""
     return p[0] + p[3] * context + tokens * (p[1] + p[4] * context + p[2] * tokens)
 
 
