@@ -74,8 +74,9 @@ def settings(cell: dict[str, object], arguments: argparse.Namespace, folder: Pat
         chosen["train.al"] = None
     if chosen["drafter.branches"] == 1:
         chosen["train.balance"] = 0.0
-    written = [f"{key}={'null' if value is None else value}" for key, value in chosen.items()]
-    return written + arguments.set
+    return [
+        f"{key}={json.dumps(value, default=str)}" for key, value in chosen.items()
+    ] + arguments.set
 
 
 def run(name: str, cell: dict[str, object], arguments: argparse.Namespace) -> dict[str, object]:
