@@ -30,7 +30,7 @@ def levelled(
     all below such a token is worse still.
     """
     if beam is None and not proposal.pass_per_level:
-        width = max(FEW, nodes // 8)
+        width = max(FEW, nodes // 4)
         while (few := proposal.shortlisted(width)) is not proposal:
             found, missed = _grown(few, nodes, depth, nodes, None)
             if missed == -math.inf or float(found.floor) > missed:
