@@ -13,11 +13,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attrs import asdict, field, frozen
+from attrs import asdict, frozen
 
 ALIGNED = 16  # what the JIT finds of pointers and most strides: tensors start on such a boundary
 
@@ -56,7 +56,7 @@ class Job:
     signature: Mapping[str, str]
     constants: Mapping[str, Any]
     options: Mapping[str, Any]
-    aligned: tuple[str, ...] = field(default=(), converter=tuple)
+    aligned: Sequence[str] = ()
 
     def __attrs_post_init__(self) -> None:
         if self.chip not in CHIPS:
@@ -70,7 +70,7 @@ class Built:
     """What a compiled kernel takes.
 
     shared: bytes of shared memory of a program. registers: of a thread. spills: what did not fit
-    into them, bytes a thread on NVIDIA and registers on AMD; 0 is the only good number.
+    into them and went to memory, bytes a thread; 0 is the only good number.
     fp_fusion: what the compiler was told. seconds: compiling it took.
     """
 
@@ -148,12 +148,12 @@ def _nvidia_usage(asm: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _amd_usage(asm: Mapping[str, Any]) -> tuple[int, int]:
-    """Vector registers of a thread, and vector and scalar registers spilled, from the assembly."""
+    """Vector registers of a thread, and what was spilled to memory, from the assembly. (Scalars
+    that it counts as spilled and that need no memory are kept in lanes of a vector register.)"""
     text = asm["amdgcn"]
     spilled = _number(r"\.vgpr_spill_count:\s*(\d+)", text)
-    return _number(r"\.vgpr_count:\s*(\d+)", text), spilled + _number(
-        r"\.sgpr_spill_count:\s*(\d+)", text
-    )
+    scratch = _number(r"\.private_segment_fixed_size:\s*(\d+)", text)
+    return _number(r"\.vgpr_count:\s*(\d+)", text), max(spilled, scratch)
 
 
 def _number(pattern: str, text: str) -> int:

@@ -1,0 +1,1 @@
+"""Attention of a draft tree over its context, in two kernels."""

@@ -1,0 +1,56 @@
+"""Which block sizes a launch uses. Each was chosen so that no chip it is meant for spills
+registers or lacks shared memory; the tests compile all of them."""
+
+from attrs import frozen
+
+
+@frozen
+class Tile:
+    """rows: of queries in a program, heads that share a K/V head counted. keys: in a block of
+    context. warps, stages: of a program, and of its pipeline of loads."""
+
+    rows: int
+    keys: int
+    warps: int
+    stages: int
+
+
+def block_dim(dim: int) -> int:
+    """Width of a block that holds `dim` channels: a power of two, 16 at least."""
+    return max(16, 1 << (dim - 1).bit_length())
+
+
+def tiles(backend: str, dim: int, itemsize: int) -> tuple[Tile, ...]:
+    """Those for one kind of chip, by number of rows. backend: "cuda" or "hip"."""
+    return _TILES[backend, itemsize > 2][max(64, block_dim(dim))]
+
+
+def choose(backend: str, dim: int, itemsize: int, rows: int) -> Tile:
+    """The tile that pads `rows` least; of those the largest, since each tile loads the keys."""
+    return min(
+        tiles(backend, dim, itemsize),
+        key=lambda tile: (-(-rows // tile.rows) * tile.rows, -tile.rows),
+    )
+
+
+_HALF = {
+    64: (Tile(16, 128, 4, 3), Tile(32, 128, 4, 3), Tile(64, 128, 4, 3), Tile(128, 64, 8, 3)),
+    128: (Tile(16, 64, 4, 3), Tile(32, 64, 4, 3), Tile(64, 64, 4, 3), Tile(128, 64, 8, 3)),
+    256: (Tile(16, 32, 4, 3), Tile(32, 32, 4, 3), Tile(64, 32, 8, 3)),
+}
+_SINGLE = {
+    64: (Tile(16, 32, 4, 2), Tile(32, 32, 4, 2)),
+    128: (Tile(16, 32, 4, 2), Tile(32, 32, 8, 2)),
+    256: (Tile(16, 32, 8, 2),),
+}
+_AMD_HALF = {
+    64: (Tile(16, 64, 4, 2), Tile(32, 64, 4, 2), Tile(64, 64, 4, 2)),
+    128: (Tile(16, 64, 4, 2), Tile(32, 64, 4, 2), Tile(64, 64, 8, 2)),
+    256: (Tile(16, 32, 4, 2), Tile(32, 32, 4, 2)),
+}
+_TILES = {
+    ("cuda", False): _HALF,
+    ("cuda", True): _SINGLE,
+    ("hip", False): _AMD_HALF,
+    ("hip", True): _SINGLE,
+}
