@@ -76,12 +76,14 @@ def first_goes_first() -> Iterator[None]:
         dist.barrier()
 
 
-@torch.compiler.disable
 def summed(value: Tensor) -> Tensor:
     """The sum over processes, without a gradient."""
-    value = value.detach().clone()
-    if size() > 1:
-        dist.all_reduce(value)
+    return _exchanged(value.detach().clone()) if size() > 1 else value.detach()
+
+
+@torch.compiler.disable  # a compiled graph is left for an exchange only where there is one
+def _exchanged(value: Tensor) -> Tensor:
+    dist.all_reduce(value)
     return value
 
 
