@@ -10,8 +10,9 @@ from draftwood.cli.app import Session
 from draftwood.cli.options import json_option, pipeline_argument, print_json
 
 if TYPE_CHECKING:
-    from draftwood.core.config import PipelineConfig
+    from draftwood.core.config import Component, PipelineConfig
     from draftwood.core.generation import Pipeline
+    from draftwood.core.plugin import Draws
     from draftwood.testing.lossless import Report
 
 JSON = {
@@ -21,6 +22,8 @@ JSON = {
     "verifier with toy drafters of the same form of law, by enumeration",
     "exact.biased": "{case, prefix, pipeline, target}: the first biased case and the next-token "
     "laws after the first wrong prefix; null if there is none",
+    "decisions": "{cases, near, difference}: of a verifier on a device beside its reference, which "
+    "is what was enumerated; near: those that rounding may decide; null without a reference",
     "parity": "{dtype: {prompts, tokens, differences, control}}: greedy text beside plain decoding",
     "parity.*.differences": "[{prompt, position, margin, bound, within, pipeline, plain}]: where "
     "texts part, and the target's margin there",
@@ -69,7 +72,8 @@ def command(session: Session, pipeline: str, settings: tuple[str, ...], as_json:
 def examine(config: "PipelineConfig", session: Session, *, quiet: bool) -> "Report":
     """Gather the evidence, saying what is being done unless quiet."""
     from draftwood.core.compose import traits_of
-    from draftwood.core.plugin import Kind
+    from draftwood.core.plugin import Draws, Kind
+    from draftwood.testing.decisions import check_decisions
     from draftwood.testing.lossless import Report, check_exact, check_law, check_parity
 
     def say(text: str) -> None:
@@ -85,6 +89,11 @@ def examine(config: "PipelineConfig", session: Session, *, quiet: bool) -> "Repo
     say("enumerating toy pipelines")
     exact = check_exact(form, build)
     loaded = _load(config, "float32", session)
+    verifier = loaded.engine.verifier
+    if verifier.reference is not None:
+        say(f"judging toy trees, beside {verifier.reference.name}")
+    draws = frozenset(Draws) if config.verifier is None else _draws(config.verifier)
+    decisions = check_decisions(verifier, draws, loaded.target.device)
     prompts = _prompts(loaded)
     say("decoding greedily in float32, beside plain decoding")
     parity = [check_parity(loaded, prompts, PARITY_TOKENS, "float32")]
@@ -94,7 +103,7 @@ def examine(config: "PipelineConfig", session: Session, *, quiet: bool) -> "Repo
     if dtype != "float32":
         say(f"decoding greedily in {dtype}, beside plain decoding")
         parity.append(check_parity(_load(config, dtype, session), prompts, PARITY_TOKENS, dtype))
-    return Report(exact, tuple(parity), law, drafter is not None)
+    return Report(exact, tuple(parity), law, drafter is not None, decisions)
 
 
 def render(report: "Report") -> str:
@@ -107,6 +116,12 @@ def render(report: "Report") -> str:
     if exact.worst is not None:
         case, comparison = exact.worst
         lines += [f"  biased: {case}", *(f"  {line}" for line in str(comparison).splitlines())]
+    if report.decisions is not None:
+        decided = report.decisions
+        lines.append(
+            f"judge   {decided.cases} decisions beside the reference's: "
+            f"{decided.difference or 'all alike'}; {decided.near} where rounding may decide"
+        )
     for parity in report.parity:
         lines.append(
             f"parity  {parity.dtype}: {parity.prompts} prompts, {parity.tokens} tokens: "
@@ -134,6 +149,14 @@ def render(report: "Report") -> str:
             "--set controller.use=fixed, for one), or enumerable, and run this again"
         )
     return "\n".join([*lines, f"verdict {report.verdict}"])
+
+
+def _draws(verifier: "Component") -> frozenset["Draws"]:
+    """How the nodes of the trees that it verifies may be chosen."""
+    from draftwood.core.compose import traits_of
+
+    draws: frozenset[Draws] = traits_of(verifier.entry, verifier.options).draws
+    return draws
 
 
 def _load(config: "PipelineConfig", dtype: str, session: Session) -> "Pipeline":

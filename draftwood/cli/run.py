@@ -34,6 +34,7 @@ JSON = {
     "timings": "{prefill, draft, grow, verify, judge, commit, other} in seconds",
     "tokens_per_second": "new tokens by the sum of the timings",
     "speculation": "{ran, reason}: whether drafts were made, and if not, why not",
+    "verifier": "what judged: its name, its rule where it has several, what auto picked",
     "kernels": "{name: launches}, of a verifier that brings its own",
 }
 

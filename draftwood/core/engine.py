@@ -148,6 +148,7 @@ class Engine:
         self._marks = device_marks(target.device)
         self._ids = itertools.count()
         self.taps = drafter.taps if drafter else ()
+        verifier.bind(target)
         if drafter:
             drafter.bind(target)
         self.machine = controller.init(target.costs(clock)) if controller else None

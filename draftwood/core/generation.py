@@ -3,6 +3,7 @@
 import logging
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -48,7 +49,8 @@ class Generation:
     """A finished request. tokens are the new ones; text is None without a tokenizer.
 
     finish_reason: eos, stop_string, length, context, or the name of a custom rule. seed: what
-    reproduces it. speculation: whether drafts were made, and if not, why not.
+    reproduces it. speculation: whether drafts were made, and if not, why not. verifier: what
+    judged. kernels: launches by name since the request was made, of a verifier that brings its own.
     """
 
     text: str | None
@@ -58,6 +60,7 @@ class Generation:
     seed: int
     stats: RequestStats
     speculation: Mapping[str, Any]
+    verifier: str
     kernels: Mapping[str, int]
 
     @property
@@ -76,6 +79,7 @@ class Generation:
             **self.stats.as_dict(),
             "tokens_per_second": len(self.tokens) / seconds if seconds > 0 else None,
             "speculation": dict(self.speculation),
+            "verifier": self.verifier,
             "kernels": dict(self.kernels),
         }
 
@@ -130,8 +134,9 @@ class Pipeline:
         Raises RequestError if the prompt or an option is wrong; the pipeline stays usable.
         """
         run, seed = self._start(prompt, logits_processor, stops, changes)
+        launched = self._launched()
         chunks = list(self._decode(run))
-        return self._finished(run, seed, chunks)
+        return self._finished(run, seed, chunks, launched)
 
     def stream(
         self,
@@ -260,18 +265,23 @@ class Pipeline:
         return Chunk(piece, step.tokens, step.logprobs, step.finish_reason, step.stats)
 
     def _stream(self, run: Run, seed: int) -> Generator[Chunk, None, Generation]:
-        chunks = []
+        launched, chunks = self._launched(), []
         for chunk in self._decode(run):
             chunks.append(chunk)
             yield chunk
-        return self._finished(run, seed, chunks)
+        return self._finished(run, seed, chunks, launched)
 
-    def _finished(self, run: Run, seed: int, chunks: Sequence[Chunk]) -> Generation:
+    def _launched(self) -> Counter[str]:
+        kernels = self.engine.verifier.kernels
+        return Counter(kernels.launches() if kernels else {})
+
+    def _finished(
+        self, run: Run, seed: int, chunks: Sequence[Chunk], launched: Counter[str]
+    ) -> Generation:
         assert run.finish_reason is not None
         logprobs = None
         if run.request.options.logprobs:
             logprobs = tuple(value for chunk in chunks for value in chunk.logprobs or ())
-        kernels = self.engine.verifier.kernels
         return Generation(
             text=None if self.tokenizer is None else "".join(c.text or "" for c in chunks),
             tokens=tuple(run.new_ids),
@@ -280,7 +290,8 @@ class Pipeline:
             seed=seed,
             stats=run.stats,
             speculation=self.speculation(run),
-            kernels=kernels.launches() if kernels else {},
+            verifier=self.engine.verifier.name,
+            kernels=self._launched() - launched,
         )
 
     def _notify(self, stats: RoundStats) -> None:

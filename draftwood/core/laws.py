@@ -8,6 +8,7 @@ float32 in decoding, float64 under the testing oracle.
 import torch
 from torch import Tensor
 
+from draftwood.core import devices
 from draftwood.core.options import Sampling
 
 
@@ -58,6 +59,8 @@ def best(law: Tensor, k: int, ids: Tensor | None = None) -> tuple[Tensor, Tensor
     """
     width = law.shape[-1]
     k = min(k, width)
+    if not devices.free_to_ask(law.device):
+        return best_unasked(law, k, ids)
     # One entry more than asked tells whether others reach the k-th value.
     values, index = law.topk(min(k + 1, width), -1)
     tied = values[..., 1:] == values[..., :-1]
@@ -70,3 +73,20 @@ def best(law: Tensor, k: int, ids: Tensor | None = None) -> tuple[Tensor, Tensor
     order = law[..., by_token].sort(dim=-1, descending=True, stable=True).indices[..., :k]
     index = by_token[order]
     return tokens[index], law.gather(-1, index)
+
+
+def best_unasked(law: Tensor, k: int, ids: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """`best` where asking whether anything ties would wait for the device: three passes over the
+    law and no sort of it. k: at most its width."""
+    width = law.shape[-1]
+    tokens = torch.arange(width, device=law.device) if ids is None else ids
+    by_token = tokens.argsort()
+    law = law[..., by_token]
+    boundary = law.topk(k, -1).values[..., -1:]
+    above, level = law > boundary, law == boundary
+    wanted = k - above.sum(-1, keepdim=True)
+    kept = above | (level & (level.cumsum(-1) <= wanted))
+    # Exactly k of each row: where they lie, in order of their tokens.
+    place = torch.where(kept, torch.arange(width, 0, -1, device=law.device), 0).topk(k, -1).indices
+    values, order = law.gather(-1, place).sort(dim=-1, descending=True, stable=True)
+    return tokens[by_token[place.gather(-1, order)]], values

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from draftwood.core import devices
 from draftwood.core.errors import RequestError, TreeError, UnsupportedTarget
 from draftwood.core.hf import attention, checks, parallel
 from draftwood.core.hf.cache import ShapeProbe, TreeCache
@@ -180,7 +181,7 @@ class HFTarget(Target):
         """One forward of rows behind the session's context: (n, V) logits (the last `keep` rows
         if any), and the tapped outputs (1, n, H)."""
         length, depths = session.length, rows.own_depths
-        if depths.device.type == "cpu":  # elsewhere asking would wait; who grew it knew the limit
+        if devices.free_to_ask(depths.device):  # who grew it elsewhere knew the limit
             self._check_room(length + int(depths.max()))
         session.cache.reserve(len(rows.tokens))
         with session.taps.recording() as parts:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from draftwood.core import devices
 from draftwood.core.interfaces.tree import GoOn
 from draftwood.core.proposals import Proposal
 from draftwood.core.values import TokenTree
@@ -27,8 +28,11 @@ def levelled(
     beam: most nodes of a level that are gone on from, and most children of each; None for as many
     as could matter, which gives the best tree there is. That tree is first looked for among few
     tokens of each law. It is right if its last node is better than any token that was left out:
-    all below such a token is worse still.
+    all below such a token is worse still. On a device that it would have to wait for it asks for
+    nothing, where the form of the law allows it, and the tree stays there.
     """
+    if beam is None and _needs_no_answer(proposal):
+        return _unasked(proposal, nodes, depth).tree(anchor)
     if beam is None and not proposal.pass_per_level:
         width = max(FEW, nodes // 4)
         while (few := proposal.shortlisted(width)) is not proposal:
@@ -80,6 +84,40 @@ def _grown(
     return found, float(missed)
 
 
+def _needs_no_answer(proposal: Proposal) -> bool:
+    """Whether a tree's size is known without looking: any token may follow, so there are always
+    enough nodes. (A law so sharp that it rounds to zeros gives nodes of probability zero; they
+    come last, and no rule is misled by them.)"""
+    sampling = proposal.sampling
+    cut = (sampling.top_k, sampling.top_p, sampling.min_p) != (None, None, None)
+    return not (
+        devices.free_to_ask(proposal.device)
+        or proposal.pass_per_level
+        or sampling.greedy
+        or cut
+        or proposal.shortlisted(FEW) is not proposal
+    )
+
+
+def _unasked(proposal: Proposal, nodes: int, depth: int) -> "_Levels":
+    """`_grown` without an answer from the device. What could only be pruned by asking how much is
+    still alive is carried along, and loses in the end."""
+    found = _Levels(nodes, proposal.device)
+    frontier = proposal.root()
+    scores = torch.zeros(1, dtype=torch.float64, device=proposal.device)
+    for level in range(1, depth + 1):
+        children = proposal.expand(frontier, nodes)
+        every = (scores[:, None] + children.log_q.double()).flatten()
+        scores, order = every.sort(descending=True, stable=True)
+        scores, order = scores[:nodes], order[:nodes]
+        rows = order // children.tokens.shape[1]
+        tokens = children.tokens.flatten()[order]
+        found.add(tokens, rows, level, scores)
+        if level < depth:
+            frontier = proposal.advance(frontier, rows, tokens)
+    return found
+
+
 class _Levels:
     """Candidates of all levels so far, level by level, each level in its own best-first order.
 
@@ -112,9 +150,22 @@ class _Levels:
         order = scores.argsort(descending=True, stable=True)[: self.nodes]
         grown = torch.zeros(self._size, dtype=torch.long, device=order.device)
         grown[order + 1] = torch.arange(1, order.shape[0] + 1, device=order.device)
+        parents = grown[parents[order]]
+        if not devices.free_to_ask(order.device):
+            return TokenTree(
+                _after(anchor, tokens[order]),
+                _after(-1, parents),
+                _after(0, depths[order]),
+                _after(0.0, scores[order]),
+            )
         return TokenTree.of(
             [anchor, *tokens[order].tolist()],
-            [-1, *grown[parents[order]].tolist()],
+            [-1, *parents.tolist()],
             [0, *depths[order].tolist()],
             [0.0, *scores[order].tolist()],
         )
+
+
+def _after(first: float, column: Tensor) -> Tensor:
+    """The column with one entry before it, made where it lies."""
+    return torch.cat([column.new_full((1,), first), column])

@@ -1,6 +1,11 @@
-"""Options of the bundled verifiers: none has any, since each rule is fixed by what it proves."""
+"""Options of the bundled verifiers. A rule has none, since it is fixed by what it proves."""
+
+from typing import Literal
 
 from attrs import frozen
+
+DeviceRule = Literal["match", "ratio", "multi_round"]
+"""Rules that the `triton` verifier has kernels for."""
 
 
 @frozen
@@ -21,3 +26,17 @@ class MultiRoundOptions:
 @frozen
 class TraversalOptions:
     """`traversal` has no options."""
+
+
+@frozen
+class TritonOptions:
+    """rule: match, ratio or multi_round; it decides as the verifier of that name does."""
+
+    rule: DeviceRule = "match"
+
+
+@frozen
+class AutoOptions:
+    """rule: match, ratio or multi_round, on the device where its kernels run, else on the host."""
+
+    rule: DeviceRule = "match"

@@ -3,13 +3,23 @@
 from draftwood.core.hookspecs import hookimpl
 from draftwood.core.plugin import Draws, Plugin, VerifierTraits
 from draftwood.plugins.verifiers.options import (
+    AutoOptions,
+    DeviceRule,
     MatchOptions,
     MultiRoundOptions,
     RatioOptions,
     TraversalOptions,
+    TritonOptions,
 )
+from draftwood.plugins.verifiers.triton.available import interpreting, missing
 
 SAMPLED = frozenset({Draws.CHAIN, Draws.IID, Draws.WITHOUT_REPLACEMENT})
+EVERY = frozenset(Draws)
+RULE_DRAWS: dict[DeviceRule, frozenset[Draws]] = {
+    "match": EVERY,
+    "ratio": frozenset({Draws.CHAIN}),
+    "multi_round": SAMPLED,
+}
 
 
 @hookimpl
@@ -20,7 +30,7 @@ def draftwood_register_verifiers() -> list[Plugin]:
             summary="draws from the target and follows the tree while it agrees; any tree",
             options=MatchOptions,
             factory="draftwood.plugins.verifiers.match:Match",
-            traits=lambda options: VerifierTraits(draws=frozenset(Draws), seed_parity=True),
+            traits=lambda options: VerifierTraits(draws=EVERY, seed_parity=True),
         ),
         Plugin(
             name="ratio",
@@ -43,4 +53,37 @@ def draftwood_register_verifiers() -> list[Plugin]:
             factory="draftwood.plugins.verifiers.traversal:Traversal",
             traits=lambda options: VerifierTraits(draws=SAMPLED),
         ),
+        Plugin(
+            name="triton",
+            summary="match, ratio or multi_round in kernels on the device; attention and commit",
+            options=TritonOptions,
+            factory="draftwood.plugins.verifiers.triton.verifier:Triton",
+            traits=_triton,
+        ),
+        Plugin(
+            name="auto",
+            summary="triton where its kernels run, else the rule of the same name",
+            options=AutoOptions,
+            factory="draftwood.plugins.verifiers.auto:Auto",
+            traits=_auto,
+        ),
     ]
+
+
+def _triton(options: TritonOptions) -> VerifierTraits:
+    return VerifierTraits(
+        draws=RULE_DRAWS[options.rule],
+        seed_parity=options.rule == "match",
+        devices=None if interpreting() else frozenset({"cuda"}),
+        elsewhere="use: auto picks by the device; TRITON_INTERPRET=1 in the environment runs the "
+        "kernels on any, in Triton's interpreter, which is slow",
+    )
+
+
+def _auto(options: AutoOptions) -> VerifierTraits:
+    def picks(device: str) -> str:
+        return options.rule if missing(device) else f"triton, rule {options.rule}"
+
+    return VerifierTraits(
+        draws=RULE_DRAWS[options.rule], seed_parity=options.rule == "match", picks=picks
+    )

@@ -59,7 +59,8 @@ def check_exact(form: Form | None, build: Callable[[], dict[str, Any]]) -> Exact
 
     form: of the drafter's law, None for plain decoding. build: fresh parts by kind (tree,
     controller, verifier), each as the pipeline configures it; every case has its own, so none can
-    lean on what another left behind.
+    lean on what another left behind. A verifier that decides as another does, its `reference`, is
+    enumerated by that one.
     """
     worst, largest, done = None, 0.0, 0
     with _own_cache():
@@ -93,8 +94,10 @@ def cases(form: Form | None) -> Iterator[tuple[Cell, int]]:
 
 
 def _compare(cell: Cell, nodes: int, parts: dict[str, Any], form: Form | None) -> Comparison:
+    verifier = parts["verifier"].reference or parts["verifier"]
+    parts = {**parts, "verifier": verifier}
     if form is None:
-        engine = Engine(cell.engine().target, parts["verifier"])
+        engine = Engine(cell.engine().target, verifier)
     else:
         engine = cell.engine(**{**parts, "controller": Capped(parts["controller"], nodes)})
     return compare(engine, PROMPT, HORIZON, cell.options, cell.processors)

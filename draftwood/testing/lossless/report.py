@@ -6,6 +6,7 @@ from attrs import frozen
 
 if TYPE_CHECKING:
     from draftwood.core.generation import Generation
+    from draftwood.testing.decisions import Decisions
     from draftwood.testing.lossless.exact import Exact
     from draftwood.testing.lossless.law import Law
     from draftwood.testing.lossless.parity import Parity
@@ -33,12 +34,14 @@ class Speculation:
 
 @frozen
 class Report:
-    """What is known of one pipeline. speculates: whether it has a drafter."""
+    """What is known of one pipeline. speculates: whether it has a drafter. decisions: of its
+    verifier beside the reference whose law was enumerated; None if it was its own."""
 
     exact: "Exact"
     parity: "tuple[Parity, ...]"
     law: "Law"
     speculates: bool
+    decisions: "Decisions | None" = None
 
     @property
     def speculation(self) -> Speculation:
@@ -51,6 +54,11 @@ class Report:
         if self.exact.reason is not None:
             doubts.append(f"the exact law could not be enumerated: {self.exact.reason}")
         ran = self.speculation
+        if self.decisions is not None and self.decisions.excused:
+            doubts.append(
+                f"the verifier calls {self.decisions.near} of {self.decisions.cases} decisions "
+                "about small vocabularies near, where hardly any are"
+            )
         if self.speculates and not (ran.accepted and ran.rejected):
             doubts.append(
                 f"{ran.accepted} drafts were accepted and {ran.rejected} rounds ended at a "
@@ -60,7 +68,9 @@ class Report:
 
     @property
     def verdict(self) -> Literal["lossless", "biased", "inconclusive"]:
-        if self.exact.biased or self.law.biased or any(each.biased for each in self.parity):
+        differs = self.decisions is not None and self.decisions.biased
+        wrong = self.exact.biased or self.law.biased or differs
+        if wrong or any(each.biased for each in self.parity):
             return "biased"
         return "inconclusive" if self.doubts else "lossless"
 
@@ -70,6 +80,7 @@ class Report:
             "verdict": self.verdict,
             "doubts": self.doubts,
             "exact": self.exact.as_dict(),
+            "decisions": None if self.decisions is None else self.decisions.as_dict(),
             "parity": {each.dtype: each.as_dict() for each in self.parity},
             "law": self.law.as_dict(),
             "rounds": ran.rounds,

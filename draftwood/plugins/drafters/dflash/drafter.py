@@ -47,6 +47,7 @@ class DFlashSession(DraftSession):
         with torch.inference_mode():
             context = self.model.context(features.to(self.model.dtype))
             start = self.cache.length
+            self.model.rotary.reserve(start + len(tokens) + self.model.config.block_size)
             positions = torch.arange(start, start + len(tokens), device=context.device)
             self.cache.append(self.model.context_kv(context, positions))
 

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from draftwood.core import devices
 from draftwood.core.errors import CheckpointError
 from draftwood.plugins.drafters.common.layers import Rotary
 from draftwood.plugins.drafters.common.weights import fit, read_weights, renamed, target_ids
@@ -156,7 +157,7 @@ class DFlashModel(nn.Module):
 
         Context rows do not pass through a layer's input norm or convolution.
         """
-        if len(positions) and not positions.is_cuda:  # on a GPU a look would synchronise
+        if len(positions) and devices.free_to_ask(positions.device):
             self.rotary.reserve(int(positions[-1]) + 1)
         turn = self.rotary(positions, context.dtype)
         found = []

@@ -13,6 +13,7 @@ import triton
 from attrs import astuple, field, frozen
 from torch import Tensor
 
+from draftwood.core import devices
 from draftwood.core.options import Sampling
 from draftwood.core.randomness import Seeded
 from draftwood.core.values import TokenTree
@@ -112,19 +113,10 @@ class Judging:
         given, columns = self._send(keys)
         peaks, places = self._peaks()
         if greedy:
-            bounds = given
-            bests, seconds, winners = peaks, peaks, places
+            bounds, (bests, seconds, winners) = given, (peaks, peaks, places)
         else:
-            bounds, _ = self._filters(peaks, given) if self._filtered else (given, given)
-            bests, seconds = torch.empty_like(peaks), torch.empty_like(peaks)
-            winners = torch.empty_like(places)
-            self._launch(
-                race_kernel, (self.size, self.splits),
-                self.scores, self.scores.stride(0), peaks, given, columns.depths, bounds,
-                bests, seconds, winners, self.vocab, self.splits,
-                TEMPERED=self._tempered, FILTERED=self._filtered,
-                CHUNK=self._cut.chunk, TILE=self._cut.tile, SPAN=self._span, DOUBLE=self._double,
-            )  # fmt: skip
+            bounds = self._filters(peaks, given)[0] if self._filtered else given
+            bests, seconds, winners = self._race(peaks, given, columns, bounds)
         ruling = self._new((4 + self.size,), torch.int64)
         self._launch(
             walk_kernel, (1,),
@@ -134,6 +126,21 @@ class Judging:
             DOUBLE=self._double, NODES=triton.next_power_of_2(self.size),
         )  # fmt: skip
         return ruling
+
+    def _race(
+        self, peaks: Tensor, given: Tensor, columns: Columns, bounds: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Of each chunk of each row the best value, the second best, and the best one's token."""
+        bests, seconds = (self._new(peaks.shape, self._real) for _ in range(2))
+        winners = self._new(peaks.shape, torch.int64)
+        self._launch(
+            race_kernel, (self.size, self.splits),
+            self.scores, self.scores.stride(0), peaks, given, columns.depths, bounds,
+            bests, seconds, winners, self.vocab, self.splits,
+            TEMPERED=self._tempered, FILTERED=self._filtered,
+            CHUNK=self._cut.chunk, TILE=self._cut.tile, SPAN=self._span, DOUBLE=self._double,
+        )  # fmt: skip
+        return bests, seconds, winners
 
     def _residual(self) -> Tensor:
         greedy, tree = self.sampling.greedy, self.tree
@@ -221,7 +228,7 @@ class Judging:
         floats = (cooling, chosen.top_p or 1.0, chosen.min_p or 0.0)
         header = [*map(_bits, floats), _bits(margin(self.scores.dtype)), chosen.top_k or 0]
         words = [*header, *map(_signed, draws)]
-        if tree.tokens.device == device and device.type != "cpu":
+        if tree.tokens.device == device and not devices.free_to_ask(device):
             return (
                 torch.tensor(words).to(device, non_blocking=True),
                 Columns(tree.tokens, tree.parents, tree.depths),

@@ -1,0 +1,52 @@
+"""`auto`: the `triton` verifier where its kernels run, else the rule of the same name."""
+
+from draftwood.core.errors import RequestError
+from draftwood.core.interfaces import NodeLaws, Target, Verifier
+from draftwood.core.randomness import Randomness
+from draftwood.core.values import TokenTree, Verdict
+from draftwood.plugins.verifiers.match import Match
+from draftwood.plugins.verifiers.multi_round import MultiRound
+from draftwood.plugins.verifiers.options import AutoOptions, TritonOptions
+from draftwood.plugins.verifiers.ratio import Ratio
+from draftwood.plugins.verifiers.triton.available import missing
+
+RULES: dict[str, type[Match] | type[Ratio] | type[MultiRound]] = {
+    "match": Match,
+    "ratio": Ratio,
+    "multi_round": MultiRound,
+}
+
+
+class Auto(Verifier):
+    """Picks when it is bound to a target, whose device decides; `name` says what was picked.
+
+    Both make the same decisions from the same seed, rounding apart, so the pick is a matter of
+    speed alone.
+    """
+
+    def __init__(self, options: AutoOptions | None = None) -> None:
+        self.options = options or AutoOptions()
+        self.picked: Verifier | None = None
+
+    @property
+    def name(self) -> str:
+        return "auto, not bound yet" if self.picked is None else f"{self.picked.name} (auto)"
+
+    @property
+    def reference(self) -> Verifier:
+        return RULES[self.options.rule]()
+
+    def bind(self, target: Target) -> None:
+        if missing(target.device.type) is None:
+            from draftwood.plugins.verifiers.triton.verifier import Triton
+
+            self.picked = Triton(TritonOptions(self.options.rule))
+        else:
+            self.picked = self.reference
+        self.picked.bind(target)
+        self.kernels = self.picked.kernels
+
+    def judge(self, laws: NodeLaws, tree: TokenTree, rng: Randomness) -> Verdict:
+        if self.picked is None:
+            raise RequestError("verifier auto picks when it is bound to a target: bind it first")
+        return self.picked.judge(laws, tree, rng)

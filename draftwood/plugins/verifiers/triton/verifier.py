@@ -1,0 +1,117 @@
+"""The `triton` verifier: a round's attention, judging and commit as kernels on the device."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+import triton
+from torch import Tensor
+
+from draftwood.core import devices
+from draftwood.core.errors import NonFiniteLogits, RequestError, UnsupportedTarget
+from draftwood.core.interfaces import NodeLaws, Target, Verifier
+from draftwood.core.randomness import Randomness, Seeded
+from draftwood.core.values import TokenTree, Verdict
+from draftwood.plugins.verifiers.match import Match
+from draftwood.plugins.verifiers.multi_round import MultiRound
+from draftwood.plugins.verifiers.options import TritonOptions
+from draftwood.plugins.verifiers.ratio import Ratio
+from draftwood.plugins.verifiers.triton.attention.ancestors import ancestor_words
+from draftwood.plugins.verifiers.triton.attention.launch import attend
+from draftwood.plugins.verifiers.triton.available import missing
+from draftwood.plugins.verifiers.triton.compaction import compact
+from draftwood.plugins.verifiers.triton.judge.launch import Judging
+from draftwood.plugins.verifiers.triton.judge.rows import peaks_kernel
+from draftwood.plugins.verifiers.triton.launches import LAUNCHES
+
+REFERENCES: Mapping[str, Callable[[], Verifier]] = {
+    "match": Match,
+    "ratio": Ratio,
+    "multi_round": MultiRound,
+}
+
+
+class TritonKernels:
+    """What the target's forward and commit run by (`core.interfaces.Kernels`)."""
+
+    attend = staticmethod(attend)
+    ancestors = staticmethod(ancestor_words)
+    compact = staticmethod(compact)
+
+    def launches(self) -> dict[str, int]:
+        """Launches by kernel, of this process so far."""
+        return LAUNCHES.counts()
+
+
+class Triton(Verifier):
+    """Decides as the rule of the same name does, given the same keys, without the host.
+
+    Every node's law, draw and residual is worked out where the logits are; the walk is a kernel
+    too, and one small copy brings the path, the bonus token and, if the device grew it, the tree.
+    The number of launches depends on the rule and the filters alone.
+
+    Decisions can differ from the rule's only where rounding decides: the two best values of a
+    race, a uniform and the probability it is compared with, or a filter's edge and the nearest
+    token, lie within 1e-5 of each other (relative; 1e-12 for float64 logits). Those are
+    counted in `Verdict.near`. The law of the output is the target's either way.
+    """
+
+    def __init__(self, options: TritonOptions | None = None) -> None:
+        self.options = options or TritonOptions()
+        self.kernels = TritonKernels()
+
+    @property
+    def name(self) -> str:
+        return f"triton, rule {self.options.rule}"
+
+    @property
+    def reference(self) -> Verifier:
+        return REFERENCES[self.options.rule]()
+
+    def bind(self, target: Target) -> None:
+        """Raises UnsupportedTarget where there is no device for the kernels."""
+        compiled = isinstance(peaks_kernel, triton.JITFunction)
+        reason = missing(target.device.type)
+        if reason is None and compiled and target.device.type != "cuda":
+            reason = (
+                "TRITON_INTERPRET was set after the kernels had been imported, which is too late; "
+                "set it before Python starts"
+            )
+        if reason is not None:
+            raise UnsupportedTarget(f"verifier triton cannot run here: {reason}")
+
+    def judge(self, laws: NodeLaws, tree: TokenTree, rng: Randomness) -> Verdict:
+        """Walk `tree` on the device by this verifier's rule.
+
+        laws: their scores, (N+1, V) float16, bfloat16, float32 or float64 on the device. tree: its
+        columns on the device or the host; for `ratio` and `multi_round` with q. rng: keyed draws,
+        since a kernel makes them itself from their keys.
+        Raises NonFiniteLogits naming the node if a row on the path is NaN or has no finite entry,
+        RequestError if the draws have no keys.
+        """
+        if not isinstance(rng, Seeded):
+            raise RequestError(
+                f"verifier triton makes its draws on the device from their keys, and "
+                f"{type(rng).__name__} has none; use its `reference`, which decides the same"
+            )
+        judging = Judging(laws.scores(), laws.sampling, tree, rng, laws.position(0))
+        count, bonus, near, broken, *path = _read(judging.ruling(self.options.rule), tree)
+        if broken >= 0:
+            raise NonFiniteLogits(broken, laws.position(broken))
+        return Verdict(tuple(path[:count]), bonus, near)
+
+
+def _read(ruling: Tensor, tree: TokenTree) -> list[int]:
+    """The ruling on the host; in the same copy the tree's columns, if they are on the device."""
+    if devices.free_to_ask(tree.tokens.device):
+        return ruling.tolist()
+    size = len(tree)
+    scores = tree.log_rho.view(torch.int64)
+    words = torch.cat([ruling, tree.tokens, tree.parents, tree.depths, scores]).cpu()
+    ruled, tokens, parents, depths, scores = words.split([ruling.shape[0], *[size] * 4])
+    tree.remember(
+        tokens=tokens.tolist(),
+        parents=parents.tolist(),
+        depths=depths.tolist(),
+        log_rho=scores.view(torch.float64).tolist(),
+    )
+    return ruled.tolist()

@@ -1,0 +1,251 @@
+"""The `triton` verifier in whole pipelines, in Triton's interpreter, and what it says elsewhere."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from draftwood.core.compose import check_composition, remarks, traits_of
+from draftwood.core.config import load_config
+from draftwood.core.errors import CompositionError, RequestError, UnsupportedTarget
+from draftwood.core.generation import Pipeline
+from draftwood.core.manager import installed
+from draftwood.core.node_laws import TargetLaws
+from draftwood.core.options import Sampling
+from draftwood.core.plugin import Draws, Kind
+from draftwood.core.values import TokenTree, Verdict
+from draftwood.plugins.controllers.fixed import Fixed
+from draftwood.plugins.controllers.options import FixedOptions
+from draftwood.plugins.trees.best_first import BestFirst
+from draftwood.plugins.trees.options import BestFirstOptions, SampledOptions
+from draftwood.plugins.trees.sampled import Sampled
+from draftwood.plugins.verifiers.auto import Auto
+from draftwood.plugins.verifiers.match import Match
+from draftwood.plugins.verifiers.options import AutoOptions, TritonOptions
+from draftwood.plugins.verifiers.triton import available
+from draftwood.plugins.verifiers.triton.verifier import Triton
+from draftwood.testing import Enumerating, toy_drafter, toy_target
+from draftwood.testing.decisions import Decision, check_decisions
+from draftwood.testing.suites import VerifierSuite
+
+ZLAB = Path(__file__).parents[3] / "fixtures" / "zlab"
+
+
+class TestMatchOnTheDevice(VerifierSuite):
+    plugin = "triton"
+    examples = 3
+    tokens = 4
+
+
+class TestMultiRoundOnTheDevice(VerifierSuite):
+    plugin = "triton"
+    options = {"rule": "multi_round"}  # noqa: RUF012
+    examples = 3
+    tokens = 4
+
+
+class TestRatioOnTheDevice(VerifierSuite):
+    plugin = "triton"
+    options = {"rule": "ratio"}  # noqa: RUF012
+    examples = 2
+    tokens = 4
+
+
+def toy_pipeline(verifier: Any, draws: Draws = Draws.DETERMINISTIC) -> Pipeline:
+    deterministic = draws is Draws.DETERMINISTIC
+    return Pipeline(
+        toy_target(2),
+        toy_drafter("factorized", 2),
+        BestFirst(BestFirstOptions(max_nodes=4)) if deterministic else Sampled(SampledOptions()),
+        Fixed(FixedOptions(nodes=4)),
+        verifier,
+    )
+
+
+@pytest.mark.parametrize("rule", ["match", "ratio", "multi_round"])
+def test_whole_texts_are_the_rules(rule: str) -> None:
+    draws = Draws.DETERMINISTIC if rule == "match" else Draws.CHAIN
+    device = toy_pipeline(Triton(TritonOptions(rule)), draws)
+    host = toy_pipeline(Triton(TritonOptions(rule)).reference, draws)
+    for temperature in (0.0, 0.9):
+        wanted = {"temperature": temperature, "max_new_tokens": 8, "seed": 5}
+        assert device.generate([0, 1], **wanted).tokens == host.generate([0, 1], **wanted).tokens
+
+
+def test_the_result_says_what_judged_and_how_often_each_kernel_ran() -> None:
+    result = toy_pipeline(Triton()).generate([0, 1], temperature=1.0, max_new_tokens=6, seed=0)
+    decisions = result.stats.rounds + 1  # the prefill is judged too
+    assert result.verifier == "triton, rule match"
+    assert result.kernels["race"] == result.kernels["walk"] == decisions
+    again = toy_pipeline(Triton()).generate([0, 1], temperature=0.0, max_new_tokens=4, seed=0)
+    assert "race" not in again.kernels  # another request's launches are not this one's
+
+
+def test_without_a_device_it_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    with pytest.raises(UnsupportedTarget, match=r"on cpu; use verifier match.*TRITON_INTERPRET=1"):
+        toy_pipeline(Triton())
+    config = load_config({"target": {"model": "x"}, "verifier": {"use": "triton"}})
+    assert traits_of(config.verifier.entry, config.verifier.options).devices == {"cuda"}
+    config = load_config(
+        {
+            "target": {"model": "tiny"},
+            "verifier": {"use": "triton"},
+            "runtime": {"device": "cpu"},
+        }
+    )
+    with pytest.raises(CompositionError, match="auto picks by the device"):
+        check_composition(config)
+
+
+def test_without_triton_the_reason_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(available.importlib.util, "find_spec", lambda name: None)
+    reason = available.missing("cuda")
+    assert reason is not None
+    assert "triton is not installed" in reason
+
+
+def test_kernels_that_were_compiled_for_a_gpu_do_not_run_on_the_cpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from draftwood.plugins.verifiers.triton import verifier
+
+    monkeypatch.setattr(verifier.triton, "JITFunction", type(verifier.peaks_kernel))
+    with pytest.raises(UnsupportedTarget, match="before Python starts"):
+        Triton().bind(toy_target())
+
+
+def test_auto_picks_by_the_device_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert toy_pipeline(Auto()).engine.verifier.name == "triton, rule match (auto)"
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    pipeline = toy_pipeline(Auto(AutoOptions("match")))
+    result = pipeline.generate([0, 1], max_new_tokens=4)
+    assert isinstance(pipeline.engine.verifier.picked, Match)
+    assert result.verifier == "match (auto)"
+    assert result.kernels == {}
+
+
+@pytest.mark.parametrize(
+    ("device", "wanted"),
+    [
+        ("auto", "'triton, rule match' on a GPU, 'match' on the CPU"),
+        ("cpu", "picked 'match' for cpu"),
+        ("cuda:1", "picked 'triton, rule match' for cuda"),
+    ],
+)
+def test_check_says_what_auto_picks(
+    device: str, wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    config = load_config(
+        {
+            "target": {"model": "x"},
+            "verifier": {"use": "auto"},
+            "runtime": {"device": device},
+        }
+    )
+    assert any(wanted in remark for remark in remarks(config))
+
+
+def test_traits_follow_the_rule() -> None:
+    for name in ("triton", "auto"):
+        entry = installed().get(Kind.VERIFIER, name)
+        found = {
+            rule: traits_of(entry, entry.plugin.options(rule=rule))
+            for rule in ("match", "ratio", "multi_round")
+        }
+        assert found["match"].draws == frozenset(Draws)
+        assert found["match"].seed_parity
+        assert found["ratio"].draws == {Draws.CHAIN}
+        assert not found["ratio"].seed_parity
+        assert Draws.DETERMINISTIC not in found["multi_round"].draws
+
+
+def test_draws_without_keys_are_refused() -> None:
+    laws = TargetLaws(torch.zeros(1, 3), TokenTree.root(0), [0], Sampling(1.0), (), 0)
+    with pytest.raises(RequestError, match="reference"):
+        Triton().judge(laws, TokenTree.root(0), Enumerating())
+
+
+class Off(Match):
+    """Decides as nobody should: one token later."""
+
+    @property
+    def reference(self) -> Match:
+        return Match()
+
+    def judge(self, *args: Any) -> Verdict:
+        verdict = super().judge(*args)
+        return Verdict(verdict.accepted, (verdict.bonus + 1) % 3)
+
+
+class Excused(Off):
+    """And says that it was near every time."""
+
+    def judge(self, *args: Any) -> Verdict:
+        verdict = super().judge(*args)
+        return Verdict(verdict.accepted, verdict.bonus, near=1)
+
+
+def test_decisions_that_differ_are_found() -> None:
+    found = check_decisions(Off(), frozenset(Draws), cases=4)
+    assert found is not None
+    assert found.biased
+    excused = check_decisions(Excused(), frozenset(Draws), cases=4)
+    assert excused is not None
+    assert (excused.biased, excused.near) == (False, 4)
+    assert check_decisions(Match(), frozenset(Draws)) is None
+
+
+def test_the_suite_refuses_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    for wrong in (Off, Excused):
+
+        class Suite(VerifierSuite):
+            plugin = "match"
+            build: Callable[..., Any] = lambda self, wrong=wrong: wrong()
+
+        with pytest.raises(AssertionError):
+            Suite().test_it_decides_as_its_reference_does()
+
+
+def test_penalties_are_the_hosts() -> None:
+    case = Decision(penalty=True, seed=2)
+    mine, wanted = case.judged([Triton(), Match()])
+    assert mine == wanted
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Callable[[Any], Pipeline]:
+    """A DFlash pipeline on a tiny random target, with this verifier."""
+    from draftwood.core.hf import load_target
+    from draftwood.plugins.drafters.dflash.drafter import DFlash
+    from draftwood.plugins.drafters.options import DFlashOptions
+
+    target = load_target(ZLAB / "target", device="cpu", dtype="float32")
+
+    def build(verifier: Any) -> Pipeline:
+        return Pipeline(
+            target,
+            DFlash(DFlashOptions(checkpoint=ZLAB / "dflash")),
+            BestFirst(BestFirstOptions(max_nodes=3, form="levelled")),
+            Fixed(FixedOptions(nodes=3)),
+            verifier,
+        )
+
+    return build
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_a_real_target_says_what_it_says_plainly(
+    tiny: Callable[[Any], Pipeline], temperature: float
+) -> None:
+    """Attention, judge and commit by kernels; float32 parity, greedy and with a seed."""
+    mine = tiny(Triton())
+    wanted = {"temperature": temperature, "max_new_tokens": 6, "seed": 3}
+    found = mine.generate([1, 2, 3], **wanted)
+    plain = Pipeline(mine.target).generate([1, 2, 3], **wanted)
+    assert found.tokens == plain.tokens
+    assert found.kernels["tree_attention"] > 0
