@@ -70,8 +70,8 @@ def settings(cell: dict[str, object], arguments: argparse.Namespace, folder: Pat
     } | cell
     if chosen["drafter.init"] in cells():
         chosen["drafter.init"] = folder.with_name(str(chosen["drafter.init"])) / "export"
-    if chosen["train.objective"] != "al":
-        chosen["train.al"] = None
+    published = {"retained": "threshold", "threshold": 0.1}
+    chosen = {"train.al": published if chosen["train.objective"] == "al" else None} | chosen
     if chosen["drafter.branches"] == 1:
         chosen["train.balance"] = 0.0
     return [
