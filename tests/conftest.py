@@ -12,6 +12,13 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 for name in ("DRAFTWOOD_PLUGINS", "DRAFTWOOD_DISABLE_PLUGINS", "DRAFTWOOD_STRICT_PLUGINS"):
     os.environ.pop(name, None)
 
+import torch  # noqa: E402 - it reads OMP_NUM_THREADS when it is imported
+
+# Triton reads this when it is imported, which torch and transformers do on their own: where there
+# is no GPU, kernels run in its interpreter.
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("dev", max_examples=25, **_COMMON)
 settings.register_profile("ci", max_examples=60, derandomize=True, print_blob=True, **_COMMON)

@@ -18,8 +18,10 @@ from draftwood.plugins.verifiers.triton.launches import LAUNCHES
 
 WIDEST = 256
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-MOST_SPLITS = 64
-LEAST_BLOCKS = 4  # of context in a split: below it, combining costs more than it hides
+WARPS = 8  # that a multiprocessor should have at work: no more splits than that takes, since
+# each writes and reads float32 sums of its own
+MOST = 64  # splits
+LEAST = 4  # blocks of context in one
 
 
 def attend(
@@ -48,7 +50,8 @@ def attend(
     blocks = triton.cdiv(rows * group, tile.rows)
     if splits is None:
         seen = mask.longest if window is None else min(mask.longest, window)
-        splits = _splits(seen // tile.keys, blocks * kv_heads, _processors(query.device))
+        room = _processors(query.device) * max(1, WARPS // tile.warps)
+        splits = max(1, min(room // (blocks * kv_heads), seen // tile.keys // LEAST, MOST))
     out = query.new_empty(rows, heads, dim) if out is None else out
     partial, weights = out, out
     if splits > 1:
@@ -132,13 +135,6 @@ def _refuse(query: Tensor, keys: Tensor, values: Tensor) -> None:
             f"tree attention has no kernel for {query.dtype} queries, {keys.dtype} keys and "
             f"{values.dtype} values; one of float16, bfloat16, float32 for all (runtime.dtype)"
         )
-
-
-def _splits(blocks: int, programs: int, processors: int) -> int:
-    """Programs along the context such that every multiprocessor has about two, and each enough
-    to do. blocks: of context; programs: along the other axes."""
-    wanted = triton.cdiv(2 * processors, programs)
-    return max(1, min(wanted, blocks // LEAST_BLOCKS, MOST_SPLITS))
 
 
 @cache
