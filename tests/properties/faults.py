@@ -221,8 +221,8 @@ def untempered(proposal: Proposal) -> Proposal:
 def marginals(proposal: Proposal) -> Proposal:
     """Each position by itself, as if branches were drawn anew for every token."""
     assert isinstance(proposal, Mixture)
-    laws = proposal.root().state[0] @ proposal._laws.flatten(1)
-    rows = laws.reshape(proposal._laws.shape[1:]).log()
+    laws = proposal.root().state[0] @ proposal._laws.whole.flatten(1)
+    rows = laws.reshape(proposal._laws.whole.shape[1:]).log()
     return Factorized(rows, Sampling(1.0), Vocabulary(rows.shape[1]))
 
 
@@ -263,7 +263,7 @@ class _Raw(TargetLaws):
         """Nodes with children are judged by the model's law, without processors."""
         if not self._tree.children[node]:
             return super().law(node)
-        return sampling_law(self._logits[node], self._sampling)
+        return sampling_law(self._logits[node], self.sampling)
 
 
 class ProcessorsAtTheBonus(Engine):
@@ -271,7 +271,7 @@ class ProcessorsAtTheBonus(Engine):
 
     def _laws(self, run: Run, tree: TokenTree, forwarded: Forwarded) -> TargetLaws:
         right = super()._laws(run, tree, forwarded)
-        return _Raw(right._logits, tree, run.ids, right._sampling, right._processors, right.round)
+        return _Raw(right._logits, tree, run.ids, right.sampling, right._processors, right.round)
 
 
 class _Committed(TargetLaws):
@@ -289,7 +289,7 @@ class ProcessorsWithoutThePath(Engine):
     def _laws(self, run: Run, tree: TokenTree, forwarded: Forwarded) -> TargetLaws:
         right = super()._laws(run, tree, forwarded)
         return _Committed(
-            right._logits, tree, list(run.ids), right._sampling, right._processors, right.round
+            right._logits, tree, list(run.ids), right.sampling, right._processors, right.round
         )
 
 

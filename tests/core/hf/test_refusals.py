@@ -119,7 +119,7 @@ def test_the_check_rejects_a_cache_that_does_not_move_rows(fresh_model, monkeypa
     from draftwood.core.hf.cache import TreeCache
 
     target = HFTarget(fresh_model("llama"), check=False)
-    monkeypatch.setattr(TreeCache, "commit", lambda self, path: self.advance(len(path)))
+    monkeypatch.setattr(TreeCache, "commit", lambda self, path, *_: self.advance(len(path)))
     with pytest.raises(UnsupportedTarget, match="committed branch"):
         checks.self_check(target)
 
