@@ -366,13 +366,16 @@ def test_a_pipeline_argument_is_a_builtin_name_or_a_file(registry):
     assert "'bastin' is neither a builtin pipeline nor a file; did you mean 'bastion'?" in str(
         error.value
     )
-    assert "builtin: bastion, bastion-eagle3, dflash, dflash-ratio" in str(error.value)
+    assert "builtin: bastion, bastion-dblast, bastion-eagle3, dblast" in str(error.value)
 
 
 def test_the_builtin_pipelines_are_these():
     assert list(builtin_pipelines()) == [
         "bastion",
+        "bastion-dblast",
         "bastion-eagle3",
+        "dblast",
+        "dblast-mixture",
         "dflash",
         "dflash-ratio",
         "draft-model",

@@ -25,6 +25,7 @@ SPECULATING = [
         for name in ("dflash", "tree-16", "eagle-static", "bastion", "union")
     ),
     pytest.param("draft-model", marks=lacking("draft")),
+    pytest.param("bastion-dblast", marks=lacking("dblast")),
     *(
         pytest.param(name, marks=lacking("eagle3"))
         for name in ("eagle3", "eagle3-dynamic", "bastion-eagle3")
