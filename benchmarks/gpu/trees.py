@@ -1,0 +1,36 @@
+"""Trees to measure with: random ones, bushy at the top, as best_first grows them."""
+
+import math
+import random
+
+from draftwood.core.values import TokenTree
+
+DEEPEST = 15
+
+
+def tree_of(nodes: int, vocab: int) -> TokenTree:
+    """`nodes` draft nodes; the first ones are a chain a third of them long, DEEPEST at most."""
+    rng = random.Random(nodes)
+    chain = min(DEEPEST, max(1, nodes // 3))
+    parents, depths = [-1], [0]
+    for node in range(1, nodes + 1):
+        parent = node - 1 if node <= chain else rng.randrange(node)
+        while depths[parent] >= DEEPEST:
+            parent = rng.randrange(node)
+        parents.append(parent)
+        depths.append(depths[parent] + 1)
+    tokens = rng.sample(range(vocab), nodes + 1)  # no two children of one node with one token
+    return TokenTree.of(tokens, parents, depths, [-0.5 * depth for depth in depths])
+
+
+def straight(tree: TokenTree) -> int:
+    """Length of the chain that the tree begins with."""
+    return next(
+        (node - 1 for node, parent in enumerate(tree.parent_list) if node and parent != node - 1),
+        len(tree) - 1,
+    )
+
+
+def rounded(rows: int, to: int = 256) -> int:
+    """Capacity of a buffer that holds `rows`."""
+    return math.ceil(rows / to) * to
