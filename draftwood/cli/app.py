@@ -12,7 +12,7 @@ from draftwood.core.registry import Record, Registry
 
 COMMANDS = {
     "run": "Decode a prompt and stream the text.",
-    "demo": "Time every builtin pipeline on the bundled model.",
+    "demo": "Time builtin pipelines of the bundled DFlash drafter.",
     "bench": "Measure pipelines beside each other.",
     "calibrate": "Measure a target's forwards on this machine.",
     "trace": "Draw the trees of the first rounds.",

@@ -1,4 +1,4 @@
-"""`draftwood demo`: every builtin pipeline on the bundled model, timed side by side."""
+"""`draftwood demo`: builtin pipelines on the bundled model, timed side by side."""
 
 import statistics
 from collections.abc import Mapping
@@ -59,7 +59,7 @@ COLUMNS = ("pipeline", "tokens/s", "times plain", "(lowest-highest)", "tokens/ro
 )
 @click.pass_obj
 def command(session: Session, as_json: bool, markdown: bool, repetitions: int, tokens: int) -> int:
-    """Time every builtin pipeline on the bundled model.
+    """Time builtin pipelines of the bundled DFlash drafter.
 
     Streams text from the bastion pipeline, then decodes the same prompts with plain decoding, the
     drafter's chain, fixed trees, EAGLE's shape, bastion and Hugging Face's generate, interleaved,
