@@ -16,7 +16,7 @@ from draftwood.plugins.verifiers.match import Match
 from .parts import Case, assert_same_text, plain, speculated, speculative
 
 
-def keeps_the_first_rows(self: TreeCache, path: Sequence[int]) -> None:
+def keeps_the_first_rows(self: TreeCache, path: Sequence[int], *_: object) -> None:
     """Wrong: a rejected sibling's rows stay where the accepted ones belong."""
     self.advance(len(path))
 

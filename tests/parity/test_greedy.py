@@ -96,4 +96,5 @@ def test_every_bundled_part_is_among_the_combinations() -> None:
         and entry.source.bundled
         and not entry.plugin.traits(entry.plugin.options()).devices  # type: ignore[union-attr]
     }
-    assert on_any_device == set(VERIFIERS)
+    # `triton` and `auto` have tests of their own, in the interpreter.
+    assert on_any_device - {"triton", "auto"} == set(VERIFIERS)

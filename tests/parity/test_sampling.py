@@ -30,7 +30,7 @@ def test_every_architecture_samples_plain_decodings_text(case: Case, tree: str) 
 def test_one_seed_gives_one_text_for_every_tree_and_controller(
     setting: str, tree: str, controller: str
 ) -> None:
-    case = Case("llama", options=(*SETTINGS[setting], ("max_new_tokens", 70)))
+    case = Case("llama", options=(*SETTINGS[setting], ("max_new_tokens", 100)))
     assert_same_text(case, lambda case: speculative(case, tree, controller))
 
 
