@@ -16,6 +16,7 @@ from draftwood.cli.options import (
 
 if TYPE_CHECKING:
     from draftwood.core.interfaces import CostProbe, Target
+    from draftwood.core.interfaces.kernels import Kernels
     from draftwood.plugins.controllers.roofline.calibration import Calibration
 
 JSON = {
@@ -82,10 +83,11 @@ def command(
 
     config = load_config(pipeline, settings, registry=session.registry)
     check_composition(config, session.registry)
-    # The target alone: a drafter is not needed, and a controller would measure coarsely first.
-    alone = evolve(config, drafter=None, tree=None, controller=None, verifier=None)
+    # A drafter is not needed, and a controller would measure coarsely first; the verifier's kernels
+    # are what forwards run by.
+    alone = evolve(config, drafter=None, tree=None, controller=None)
     loaded = load_pipeline(alone, registry=session.registry)
-    costs, counted = _costs(loaded.target)
+    costs, counted = _costs(loaded.target, loaded.engine.verifier.kernels)
     result = measure(costs, repeats)
     probes = [*result.fitted, *result.held_out]
     kept = store.save(costs.identity, result.prices, probes)
@@ -99,14 +101,14 @@ def command(
     click.echo(f"stored: {path or 'nowhere'}", err=True)
 
 
-def _costs(target: "Target") -> "tuple[CostProbe, str]":
+def _costs(target: "Target", kernels: "Kernels | None") -> "tuple[CostProbe, str]":
     """How to price forwards, and how operations are counted."""
     import time
 
     from draftwood.core.errors import UnsupportedTarget
     from draftwood.plugins.controllers.roofline.calibration import CountedCosts
 
-    costs = target.costs(time.perf_counter)
+    costs = target.costs(time.perf_counter, kernels)
     try:
         return CountedCosts(costs, target.traced_flops()), "traced"
     except UnsupportedTarget as error:

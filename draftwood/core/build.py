@@ -46,7 +46,7 @@ def load_pipeline(
     elif not isinstance(target, Target):
         from draftwood.core.hf import wrap_model
 
-        target = wrap_model(target, tokenizer)
+        target = wrap_model(target, tokenizer, graphs=config.runtime.graphs)
     parts = {kind.value: _built(config, kind) for kind in Kind}
     return Pipeline(
         target,
@@ -89,6 +89,7 @@ def _load_target(
         attention=runtime.attention,
         threads=runtime.threads,
         parallel=runtime.parallel,
+        graphs=runtime.graphs,
         trust_remote_code=wanted.trust_remote_code,
         allow_pickle=wanted.allow_pickle,
         tokenizer=tokenizer,

@@ -52,7 +52,7 @@ def check_composition(config: PipelineConfig, registry: Registry | None = None) 
             traits[kind] = traits_of(part.entry, part.options)
         except DraftwoodError as error:
             problems.append(_problem(part.where, kind, error))
-    for check in (_draws, _laws, _device):
+    for check in (_draws, _laws, _device, _graphs):
         problems += check(config, traits, registry)
     if config.target is not None:
         problems += _sizes(config, config.target, traits)
@@ -209,6 +209,23 @@ def _device(config: PipelineConfig, traits: dict[Kind, Any], registry: Registry)
             tuple(filter(None, (f"verifiers for {device}: {others}", verifier.elsewhere or ""))),
         )
     ]
+
+
+def _graphs(config: PipelineConfig, traits: dict[Kind, Any], registry: Registry) -> list[Problem]:
+    """Where graphs must be captured there are a GPU and kernels that read lengths on it."""
+    if config.runtime.graphs != "on":
+        return []
+    verifier, device = traits.get(Kind.VERIFIER), config.runtime.device.partition(":")[0]
+    where = config.verifier.where if config.verifier is not None else config.source
+    hint = "runtime.graphs: auto captures where it can, off nowhere"
+    if device == "cpu":
+        message = "graphs are captured on a GPU, and runtime.device is 'cpu'"
+        return [Problem(where, "runtime.graphs", message, (hint,))]
+    if verifier is None or (verifier.devices is None and verifier.picks is None):
+        able = _working(registry, Kind.VERIFIER, lambda other: other.devices is not None)
+        message = "graphs need a verifier that brings kernels of its own"
+        return [Problem(where, "runtime.graphs", message, (f"such verifiers: {able}", hint))]
+    return []
 
 
 def _sizes(config: PipelineConfig, target: TargetConfig, traits: dict[Kind, Any]) -> list[Problem]:

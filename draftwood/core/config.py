@@ -59,6 +59,8 @@ class RuntimeConfig:
     torch, for the whole process; auto leaves torch's own choice. parallel: how the target lies on
     several devices: tensor splits each layer over the processes that torchrun started, as the
     model's own plan says; layers puts whole layers on all GPUs that one process sees (accelerate).
+    graphs: forwards captured as CUDA graphs at fixed sizes, for verifiers with kernels of their
+    own; auto where that works, and where it does not, on is an error.
     """
 
     device: str = field(default="auto", validator=matches_re(r"auto|cpu|cuda(:\d+)?"))
@@ -66,6 +68,7 @@ class RuntimeConfig:
     attention: Literal["auto", "sdpa", "eager"] = "auto"
     threads: Literal["auto"] | int = field(default="auto", validator=_positive)
     parallel: Literal["none", "tensor", "layers"] = "none"
+    graphs: Literal["auto", "on", "off"] = "off"
 
 
 @frozen

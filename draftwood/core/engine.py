@@ -151,7 +151,9 @@ class Engine:
         verifier.bind(target)
         if drafter:
             drafter.bind(target)
-        self.machine = controller.init(target.costs(clock)) if controller else None
+        self.machine = (
+            controller.init(target.costs(clock, verifier.kernels)) if controller else None
+        )
 
     def open(self, request: Request) -> Run:
         """A run of `request`; nothing is computed before its first step.

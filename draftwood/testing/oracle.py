@@ -8,6 +8,7 @@ from attrs import define, field
 from torch import Tensor
 
 from draftwood.core.interfaces import Drafter, DraftSession, DraftWork, Target, TargetSession
+from draftwood.core.interfaces.kernels import Kernels
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Proposal
 from draftwood.core.values import Forwarded, TokenTree
@@ -56,7 +57,7 @@ class OracleTarget(Target):
             results.append(Forwarded(torch.stack([self.logits(path) for path in paths])))
         return results
 
-    def costs(self, clock: Callable[[], float]) -> "ScriptedCosts":
+    def costs(self, clock: Callable[[], float], kernels: Kernels | None = None) -> "ScriptedCosts":
         return self._costs or ScriptedCosts()
 
 
@@ -143,6 +144,7 @@ class ScriptedCosts:
     per_token: float = 1e-4
     per_pair: float = 0.0
     identity: Mapping[str, str] = field(factory=lambda: {"device": "scripted"})
+    sizes: tuple[int, ...] = ()
 
     def seconds(self, tokens: int, context: int) -> float:
         return self.base + self.per_token * tokens + self.per_pair * tokens * context

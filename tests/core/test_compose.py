@@ -176,3 +176,25 @@ def test_text_that_a_seed_does_not_reproduce_is_remarked(
     found = remarks(load_config({**PARTS, **parts}, registry=registry))
     assert bool(found) is said
     assert not said or "not reproducible from the seed" in found[0]
+
+
+@pytest.mark.parametrize(
+    ("verifier", "device", "reason"),
+    [
+        ("kernel", "cpu", "graphs are captured on a GPU, and runtime.device is 'cpu'"),
+        ("match", "auto", "graphs need a verifier that brings kernels of its own"),
+        (None, "auto", "graphs need a verifier that brings kernels of its own"),
+        ("kernel", "cuda", None),
+        ("kernel", "auto", None),
+    ],
+)
+def test_graphs_that_are_demanded_need_a_gpu_and_kernels(refused, verifier, device, reason):
+    alone = {"drafter": None, "tree": None, "controller": None}
+    parts = {**alone, "verifier": verifier and {"use": verifier}}
+    for mode in ("auto", "off"):
+        runtime = {"device": device, "graphs": mode}
+        assert not any("graphs" in problem for problem in refused(**parts, runtime=runtime))
+    found = refused(**parts, runtime={"device": device, "graphs": "on"})
+    named = [problem for problem in found if "runtime.graphs" in problem]
+    assert bool(named) is (reason is not None)
+    assert reason is None or reason in named[0]

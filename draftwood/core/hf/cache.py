@@ -6,10 +6,10 @@ a round does not grow with the context.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
-from attrs import frozen
+from attrs import define, field, frozen
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
@@ -46,6 +46,7 @@ class _Extent:
     length = 0
     kept = 0
     whole = False
+    rows: Tensor | None = None  # where a forward of fixed size writes, known to the device alone
 
 
 class TreeLayer(CacheLayerMixin):
@@ -70,6 +71,10 @@ class TreeLayer(CacheLayerMixin):
         position that the first new row sees, so its attention costs the window, not the context.
         A whole cache returns its buffers: the reader knows what it may look at.
         """
+        if self.extent.rows is not None:
+            self.keys.index_copy_(2, self.extent.rows, key_states)
+            self.values.index_copy_(2, self.extent.rows, value_states)
+            return self.keys, self.values
         length, rows = self.extent.length, key_states.shape[-2]
         end = length + self.extent.kept
         self.keys.narrow(2, end, rows).copy_(key_states)
@@ -96,8 +101,44 @@ class TreeLayer(CacheLayerMixin):
         raise NotImplementedError("rows are reserved by the cache before a forward")
 
 
+@define(eq=False)
+class Buffers:
+    """Memory of a cache. stacks: K/V of the layers of one shape, (layers, 1, heads, capacity, dim),
+    with each one's layer and whether it holds its keys or values. forwards: captured on it."""
+
+    capacity: int
+    stacks: list[tuple[Tensor, list[tuple[int, str]]]]
+    forwards: dict[Any, Any] = field(factory=dict)
+
+    @classmethod
+    def of(cls, layout: Sequence[LayerShape], capacity: int) -> "Buffers":
+        """New ones."""
+        groups: dict[tuple[Any, ...], list[tuple[int, str]]] = {}
+        for index, shape in enumerate(layout):
+            for name, dim in (("keys", shape.key_dim), ("values", shape.value_dim)):
+                if shape.heads:
+                    key = (shape.heads, dim, shape.dtype, shape.device)
+                    groups.setdefault(key, []).append((index, name))
+        stacks = []
+        for (heads, dim, dtype, device), members in groups.items():
+            size = (len(members), 1, heads, capacity, dim)
+            stacks.append((torch.empty(size, dtype=dtype, device=device), members))
+        return cls(capacity, stacks)
+
+
+class Lender(Protocol):
+    """Where a cache may have its buffers from, instead of allocating them."""
+
+    def take(self, layout: Sequence[LayerShape], capacity: int) -> Buffers: ...
+
+    def give(self, buffers: Buffers) -> None: ...
+
+    def lend(self, cache: "TreeCache") -> None: ...
+
+
 class TreeCache(Cache):
     """The K/V of one request. whole: attention is given the buffers, not views of what it needs.
+    held: its buffers, none before it reserved any. shelf: where they come from.
 
     Layers of one shape share one buffer (layers, 1, heads, capacity, dim), so that a commit is
     one gather and one copy however many layers there are.
@@ -109,6 +150,8 @@ class TreeCache(Cache):
         self.extent.whole = whole
         self.capacity = 0
         super().__init__(layers=[TreeLayer(shape, self.extent) for shape in self.layout])
+        self.held: list[Buffers] = []
+        self.shelf: Lender | None = None
         self._stacks: list[tuple[Tensor, list[tuple[int, str]]]] = []
 
     @property
@@ -125,24 +168,24 @@ class TreeCache(Cache):
         self._allocate(-(-wanted // ROWS) * ROWS)
 
     def _allocate(self, capacity: int) -> None:
-        old = self._stacks
-        groups: dict[tuple[Any, ...], list[tuple[int, str]]] = {}
-        for index, shape in enumerate(self.layout):
-            for name, dim in (("keys", shape.key_dim), ("values", shape.value_dim)):
-                if shape.heads:
-                    key = (shape.heads, dim, shape.dtype, shape.device)
-                    groups.setdefault(key, []).append((index, name))
-        self._stacks = []
-        for (heads, dim, dtype, device), members in groups.items():
-            stack = torch.empty(len(members), 1, heads, capacity, dim, dtype=dtype, device=device)
-            self._stacks.append((stack, members))
+        old, stacks = self.held.copy(), self._stacks
+        shelf = self.shelf
+        self.use(shelf.take(self.layout, capacity) if shelf else Buffers.of(self.layout, capacity))
+        rows = self.length + self.extent.kept
+        for (before, _), (after, _) in zip(stacks, self._stacks, strict=False):
+            after.narrow(3, 0, rows).copy_(before.narrow(3, 0, rows))
+        if shelf:
+            for buffers in old:
+                shelf.give(buffers)
+
+    def use(self, buffers: Buffers) -> None:
+        """Keep rows in this memory from now on; nothing is copied."""
+        self.held[:] = [buffers]
+        self.capacity, self._stacks = buffers.capacity, buffers.stacks
+        for stack, members in buffers.stacks:
             for place, (index, name) in enumerate(members):
                 setattr(self.layers[index], name, stack[place])
                 self.layers[index].is_initialized = True
-        held = self.length + self.extent.kept
-        for (before, _), (after, _) in zip(old, self._stacks, strict=False):
-            after.narrow(3, 0, held).copy_(before.narrow(3, 0, held))
-        self.capacity = capacity
 
     def keep(self, rows: int) -> None:
         """Leave the first `rows` rows behind the committed ones as they are: the next forward
@@ -183,6 +226,8 @@ class TreeCache(Cache):
     def fork(self) -> "TreeCache":
         """An independent copy of the committed rows."""
         twin = TreeCache(self.layout, whole=self.extent.whole)
+        if self.shelf is not None:
+            self.shelf.lend(twin)
         twin.reserve(self.length)
         for (mine, _), (its, _) in zip(self._stacks, twin._stacks, strict=True):
             its.narrow(3, 0, self.length).copy_(mine.narrow(3, 0, self.length))

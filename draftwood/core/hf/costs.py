@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from draftwood.core.hf.graphs import SIZES
 from draftwood.core.hf.versions import VERSION
+from draftwood.core.interfaces.kernels import Kernels
 from draftwood.core.processes import agree
 from draftwood.core.values import TokenTree
 
@@ -24,21 +26,32 @@ PEAK_SECONDS = 0.1  # for each of the two measurements of `peaks`
 class HFCosts:
     """The `CostProbe` of a Hugging Face target. Touches no session but its own.
 
-    clock: seconds; what `seconds` is measured with.
+    clock: seconds; what `seconds` is measured with. kernels: those that forwards will run by.
     """
 
-    def __init__(self, target: "HFTarget", clock: Callable[[], float]) -> None:
-        self.target, self.clock = target, clock
-        self.identity: Mapping[str, str] = _identity(target)
+    def __init__(
+        self, target: "HFTarget", clock: Callable[[], float], kernels: Kernels | None = None
+    ) -> None:
+        self.target, self.clock, self.kernels = target, clock, kernels
+        captured = target.graphs is not None and kernels is not None
+        self.identity: Mapping[str, str] = _identity(target, kernels, captured)
         self._session: HFSession | None = None
-        self._warm: set[int] = set()
+        self._warm: set[tuple[int, int]] = set()
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        graphs = self.target.graphs
+        captured = graphs is not None and graphs.off is None and self.kernels is not None
+        return SIZES if captured else ()
 
     def seconds(self, tokens: int, context: int) -> float:
         session = self._at(context)
         tree = line(tokens)
-        if tokens not in self._warm:  # a shape's first forward also chooses and builds kernels
+        # A shape's first forward also chooses and builds kernels, or is captured on its buffers.
+        shape = (tokens, session.cache.capacity if self.sizes else 0)
+        if shape not in self._warm:
             self.target.forward([(session, tree)])
-            self._warm.add(tokens)
+            self._warm.add(shape)
         _wait(self.target.device)
         before = self.clock()
         self.target.forward([(session, tree)])
@@ -49,7 +62,7 @@ class HFCosts:
     def _at(self, context: int) -> "HFSession":
         """A session that pretends to hold `context` tokens: the time depends on their number."""
         with torch.inference_mode():
-            session = self._session = self._session or self.target.open()
+            session = self._session = self._session or self.target.open(kernels=self.kernels)
             session.cache.pretend(context)
         return session
 
@@ -110,7 +123,7 @@ class HFCosts:
         return rates[0], rates[1]
 
 
-def _identity(target: "HFTarget") -> dict[str, str]:
+def _identity(target: "HFTarget", kernels: Kernels | None, captured: bool) -> dict[str, str]:
     """What the prices hold for. The configuration's hash tells two models of one name apart."""
     device = target.device
     config = target.config.to_json_string(use_diff=False)
@@ -121,7 +134,8 @@ def _identity(target: "HFTarget") -> dict[str, str]:
         "dtype": str(target.dtype).removeprefix("torch."),
         "model": target.name,
         "config": hashlib.sha256(config.encode()).hexdigest()[:16],
-        "attention": str(target.config._attn_implementation),
+        "attention": type(kernels).__name__ if kernels else target.config._attn_implementation,
+        **({"graphs": "captured"} if captured else {}),
         "torch": torch.__version__,
         "transformers": VERSION,
         "threads": str(torch.get_num_threads()),

@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 from draftwood.core.errors import CheckpointError, ConfigError, PairingError, Problem
+from draftwood.core.hf.graphs import Mode
 from draftwood.core.hf.parallel import decide_together, placement
 from draftwood.core.hf.target import HFTarget
 from draftwood.core.hf.versions import VERSION
@@ -28,6 +29,7 @@ def load_target(
     tokenizer: Any | None = None,
     prefill_chunk: int = 1024,
     parallel: Literal["none", "tensor", "layers"] = "none",
+    graphs: Mode = "off",
 ) -> HFTarget:
     """Load a causal LM as a target.
 
@@ -36,7 +38,8 @@ def load_target(
     it, else eager. threads: CPU threads of the whole process; "auto" leaves them. tokenizer: the
     one whose vocabulary bounds what may be emitted. parallel: one device, each layer split over
     the processes of torchrun, or layers spread over the GPUs of this process (see
-    `draftwood.core.hf.parallel`); the last two choose devices themselves.
+    `draftwood.core.hf.parallel`); the last two choose devices themselves. graphs: whether forwards
+    are captured (see `draftwood.core.hf.graphs`).
 
     Raises CheckpointError if nothing can be loaded, naming why (safetensors are required unless
     allow_pickle, code in the checkpoint runs only with trust_remote_code), and UnsupportedTarget
@@ -67,7 +70,9 @@ def load_target(
             "checkpoint runs only with trust_remote_code: true"
         ) from error
     loaded = (loaded if placed else loaded.to(place)).eval()
-    return wrap_model(loaded, tokenizer, name=str(model), prefill_chunk=prefill_chunk)
+    return wrap_model(
+        loaded, tokenizer, name=str(model), prefill_chunk=prefill_chunk, graphs=graphs
+    )
 
 
 def wrap_model(
@@ -76,12 +81,13 @@ def wrap_model(
     *,
     name: str | None = None,
     prefill_chunk: int = 1024,
+    graphs: Mode = "off",
 ) -> HFTarget:
     """A model in memory as a target. tokenizer: logits rows that it has no token for are padding
     and are never emitted; one with more tokens than rows raises PairingError. The processes that
     share a model split by tensors decide together from here on."""
     decide_together(model)
-    target = HFTarget(model, name=name, prefill_chunk=prefill_chunk)
+    target = HFTarget(model, name=name, prefill_chunk=prefill_chunk, graphs=graphs)
     if tokenizer is not None:
         limit = vocabulary_size(tokenizer)
         if limit > target.vocab_size:

@@ -42,6 +42,7 @@ class Taps:
                 raise PairingError(
                     f"layer {layer} cannot be tapped: the target has layers 0 to {count - 1}"
                 )
+        self.layers = tuple(layers)
         if layers:
             blocks = layers_of(decoder, count)
             self._modules = [decoder if at == count - 1 else blocks[at] for at in layers]

@@ -10,6 +10,7 @@ from draftwood.core import devices
 from draftwood.core.errors import RequestError, TreeError, UnsupportedTarget
 from draftwood.core.hf import attention, checks, parallel
 from draftwood.core.hf.cache import ShapeProbe, TreeCache
+from draftwood.core.hf.graphs import Mode, Scored, wanted
 from draftwood.core.hf.masks import Masks, kind_windows, layer_kinds
 from draftwood.core.hf.parallel import whole
 from draftwood.core.hf.rows import Rows
@@ -75,6 +76,7 @@ class HFTarget(Target):
     vocab_limit: tokens the tokenizer knows; logits rows beyond them are padding and get -inf.
     prefill_chunk: most prompt tokens per forward. check: run `checks.self_check` once.
     split: whether processes hold parts of its layers, so that all must do the same forwards.
+    graphs: whether forwards of sessions with kernels are captured, as `hf.graphs` says.
 
     Raises UnsupportedTarget, with the reason, for what cannot be rolled back to an accepted
     prefix (recurrent layers, encoder-decoders, quantised caches) or cannot score a tree.
@@ -89,6 +91,7 @@ class HFTarget(Target):
         vocab_limit: int | None = None,
         prefill_chunk: int = 1024,
         check: bool = True,
+        graphs: Mode = "off",
     ) -> None:
         checks.refuse_unsupported(model)
         self.model, self.config = model, text_config(model)
@@ -112,6 +115,7 @@ class HFTarget(Target):
             logits = self._call(token, token, probe, None)
         self.vocab_size: int = logits.shape[-1]
         self.layout = probe.layout([windows[kind] for kind in layer_kinds(self.config)])
+        self.graphs = wanted(self, graphs)
         if check:
             checks.self_check(self)
 
@@ -129,6 +133,8 @@ class HFTarget(Target):
                 self._kernels.remove(type(kernels))
                 raise
         cache = TreeCache(self.layout, whole=kernels is not None)
+        if self.graphs is not None and kernels is not None:
+            self.graphs.shelf.lend(cache)
         return HFSession(self, tapped, cache, kernels)
 
     def forward(self, work: Sequence[tuple[TargetSession, TokenTree]]) -> Sequence[Forwarded]:
@@ -145,9 +151,20 @@ class HFTarget(Target):
             )
         session.drop()  # if this forward fails, the rows of the last one are spoilt
         with torch.inference_mode():
-            logits, parts = self._score(session, Rows.of(tree), 0)
+            scored = self._replayed(session, tree)
+            logits, parts = scored or self._score(session, Rows.of(tree), 0)
             session.behind = tree.depths
             return [Forwarded(logits, side_by_side(parts, self.device))]
+
+    def _replayed(self, session: HFSession, tree: TokenTree) -> Scored | None:
+        """The forward of a tree at a fixed size, None where none is captured."""
+        if self.graphs is None or session.kernels is None:
+            return None
+        self._check_depths(session, tree.depths)
+        scored = self.graphs.score(session, tree)
+        if scored is not None:
+            self._forbid_padding(scored[0])
+        return scored
 
     def deepen(self, session: HFSession, tokens: Tensor, depths: Tensor, visible: Tensor) -> Tensor:
         """(n, V) logits after n more nodes, behind those of the calls since the last commit.
@@ -181,14 +198,20 @@ class HFTarget(Target):
         """One forward of rows behind the session's context: (n, V) logits (the last `keep` rows
         if any), and the tapped outputs (1, n, H)."""
         length, depths = session.length, rows.own_depths
-        if devices.free_to_ask(depths.device):  # who grew it elsewhere knew the limit
-            self._check_room(length + int(depths.max()))
+        self._check_depths(session, depths)
         session.cache.reserve(len(rows.tokens))
         with session.taps.recording() as parts:
             logits = self._attended(session, rows, length, keep)
+        self._forbid_padding(logits)
+        return logits, parts
+
+    def _forbid_padding(self, logits: Tensor) -> None:
         if self.vocab_limit is not None:
             logits[:, self.vocab_limit :] = -torch.inf
-        return logits, parts
+
+    def _check_depths(self, session: HFSession, depths: Tensor) -> None:
+        if devices.free_to_ask(depths.device):  # who grew it elsewhere knew the limit
+            self._check_room(session.length + int(depths.max()))
 
     def _attended(self, session: HFSession, rows: Rows, length: int, keep: int) -> Tensor:
         """The model's call with a mask of its own kind, or with the session's kernels."""
@@ -239,10 +262,10 @@ class HFTarget(Target):
         listed = getattr(self.tokenizer, "get_vocab", None)
         return listed() if listed else None
 
-    def costs(self, clock: Callable[[], float]) -> CostProbe:
+    def costs(self, clock: Callable[[], float], kernels: Kernels | None = None) -> CostProbe:
         from draftwood.core.hf.costs import HFCosts
 
-        return HFCosts(self, clock)
+        return HFCosts(self, clock, kernels)
 
     def traced_flops(self) -> Callable[[int, int], float]:
         from draftwood.core.hf.flops import TracedFlops

@@ -24,6 +24,12 @@ class CostProbe(Protocol):
         stored calibration."""
         ...
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Tokens that a forward is padded to: one costs what the next of these does. Empty where
+        every size is run as it is."""
+        ...
+
     def seconds(self, tokens: int, context: int) -> float:
         """Time one forward of a tree of `tokens` nodes on `context` tokens; runs it."""
         ...

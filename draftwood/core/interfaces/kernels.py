@@ -1,6 +1,6 @@
 """Kernels that a verifier brings for the target's forward and commit."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from torch import Tensor
@@ -47,4 +47,8 @@ class Kernels(Protocol):
 
     def launches(self) -> dict[str, int]:
         """Counts by kernel so far."""
+        ...
+
+    def replayed(self, launches: Mapping[str, int]) -> None:
+        """Count these launches once more: a graph that holds them was replayed."""
         ...

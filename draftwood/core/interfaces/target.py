@@ -65,8 +65,8 @@ class Target(ABC):
         """
 
     @abstractmethod
-    def costs(self, clock: Callable[[], float]) -> "CostProbe":
-        """How to price forwards of this target on this machine."""
+    def costs(self, clock: Callable[[], float], kernels: Kernels | None = None) -> "CostProbe":
+        """How to price forwards of this target on this machine, of sessions with `kernels`."""
 
     def traced_flops(self) -> Callable[[int, int], float]:
         """(tokens, context) -> operations of a forward, counted by tracing it. Raises

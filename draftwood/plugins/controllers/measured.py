@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+from attrs import evolve
+
 from draftwood.core.errors import DraftwoodError
 from draftwood.core.interfaces.controller import CostProbe
 from draftwood.core.processes import now
@@ -27,6 +29,9 @@ class Measured(BestBudget):
     def init(self, costs: CostProbe) -> Prices:
         """Measurements on disk, those of `draftwood calibrate` for one, if a probe confirms them;
         else new ones, which are kept in memory only. Raises DraftwoodError if there are none."""
+        return evolve(self._known(costs), sizes=costs.sizes)
+
+    def _known(self, costs: CostProbe) -> Prices:
         stored = store.load_probes(costs.identity)
         if stored and not self.options.refresh:
             prices = Prices(Table.of(monotone(stored)), source="store")

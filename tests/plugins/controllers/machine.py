@@ -30,6 +30,7 @@ class Costs:
     name: str = "scripted"
     on_probe: Callable[[float], object] = lambda seconds: None
     probes: list[tuple[int, int]] = field(factory=list)
+    sizes: tuple[int, ...] = ()
 
     @property
     def identity(self) -> Mapping[str, str]:

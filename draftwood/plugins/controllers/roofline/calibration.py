@@ -36,6 +36,10 @@ class CountedCosts:
     def identity(self) -> Mapping[str, str]:
         return self.costs.identity
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return self.costs.sizes
+
     def seconds(self, tokens: int, context: int) -> float:
         return self.costs.seconds(tokens, context)
 

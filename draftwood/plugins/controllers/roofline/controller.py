@@ -176,6 +176,9 @@ class Roofline(BestBudget):
 
     def init(self, costs: CostProbe) -> Prices:
         """Stored prices if a probe confirms them, else measured ones, which are stored."""
+        return evolve(self._known(costs), sizes=costs.sizes)
+
+    def _known(self, costs: CostProbe) -> Prices:
         if self.options.clock == "nominal":
             return nominal(costs)
         stored = None if self.options.refresh else store.load(costs.identity)

@@ -83,7 +83,8 @@ class Prices:
     roof: seconds of forwards. residuals: log of measured over roof, per knot. ratios: recent (log
     of measured over predicted without drift, tokens), oldest first; the drift is their median.
     draft, grow, other: recent seconds of these stages in rounds that drafted. plain: of everything
-    but the forward in rounds that did not. source: prior, probe or store.
+    but the forward in rounds that did not. sizes: those that forwards are padded
+    to. source: prior, probe or store.
     """
 
     roof: Forwards
@@ -93,6 +94,7 @@ class Prices:
     grow: Window = ()
     other: Window = ()
     plain: Window = ()
+    sizes: tuple[int, ...] = ()
     source: str = "prior"
     # Forwards at the last context asked for: a round asks several times, and writes nothing there.
     _curves: dict[int, np.ndarray] = field(factory=dict, init=False, eq=False, repr=False)
@@ -104,6 +106,7 @@ class Prices:
 
     def forward(self, tokens: Any, context: int) -> Any:
         """Seconds of a target's forward over `tokens` (a number or an array) nodes."""
+        tokens = self.padded(tokens)
         correction = np.interp(np.log(tokens), _LOG_KNOTS, self.residuals)
         return self.roof.seconds(tokens, context) * np.exp(correction + self.drift)
 
@@ -114,11 +117,21 @@ class Prices:
             return whole
         curve = self._curves.get(context)
         if curve is None:
-            correction = np.interp(_LOG_SIZES, _LOG_KNOTS, self.residuals)
-            curve = self.roof.seconds(_SIZES, context) * np.exp(correction + self.drift)
+            run = self.padded(_SIZES) if self.sizes else _SIZES
+            logs = np.log(run) if self.sizes else _LOG_SIZES
+            correction = np.interp(logs, _LOG_KNOTS, self.residuals)
+            curve = self.roof.seconds(run, context) * np.exp(correction + self.drift)
             self._curves.clear()
             self._curves[context] = curve
         return curve[:count]
+
+    def padded(self, tokens: Any) -> Any:
+        """What a forward over `tokens` (a number or an array) is run at."""
+        if not self.sizes:
+            return tokens
+        place = np.searchsorted(self.sizes, tokens)
+        known = np.minimum(place, len(self.sizes) - 1)
+        return np.maximum(np.array(self.sizes)[known], tokens)
 
     def overhead(self, context: int) -> float:
         """Seconds of a round that drafts, its forward excluded."""
@@ -163,7 +176,7 @@ class Prices:
         """
         changes: dict[str, Any] = {}
         if self.roof.corrected and timings.verify > 0.0:
-            ratios = self._ratios(timings.verify, nodes + 1, context)
+            ratios = self._ratios(timings.verify, int(self.padded(nodes + 1)), context)
             changes.update(ratios=ratios, residuals=self._blamed(ratios))
         other = timings.judge + timings.commit + timings.other
         if not drafted:

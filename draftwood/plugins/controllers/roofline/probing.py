@@ -64,8 +64,9 @@ def measure(costs: CostProbe, clock: Callable[[], float], end: float) -> list[Pr
     take twice as long as the one before it, of half its size or more, and its warm-up as much
     again. Sizes or contexts that the target cannot hold are left out.
     """
-    plan = [(size, CONTEXTS[0]) for size in SIZES]
-    plan += [(size, CONTEXTS[1]) for size in SIZES[::3]]
+    sizes = [size for size in costs.sizes if size <= SIZES[-1]] or SIZES
+    plan = [(size, CONTEXTS[0]) for size in sizes]
+    plan += [(size, CONTEXTS[1]) for size in sizes[::3]]
     best: dict[tuple[int, int], float] = {}
     took, last = 0.0, dict.fromkeys(plan, 0.0)
     for repeat in range(REPEATS):

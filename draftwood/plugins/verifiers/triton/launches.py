@@ -9,9 +9,9 @@ class Launches:
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
 
-    def add(self, kernel: str) -> None:
-        """One launch of `kernel`, counted where it is launched."""
-        self._counts[kernel] += 1
+    def add(self, kernel: str, count: int = 1) -> None:
+        """Launches of `kernel`, counted where it is launched."""
+        self._counts[kernel] += count
 
     def counts(self) -> dict[str, int]:
         """So far, by kernel, sorted by name."""

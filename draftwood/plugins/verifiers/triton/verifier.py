@@ -41,6 +41,11 @@ class TritonKernels:
         """Launches by kernel, of this process so far."""
         return LAUNCHES.counts()
 
+    def replayed(self, launches: Mapping[str, int]) -> None:
+        """Count launches that a graph did again."""
+        for kernel, count in launches.items():
+            LAUNCHES.add(kernel, count)
+
 
 class Triton(Verifier):
     """Decides as the rule of the same name does, given the same keys, without the host.
