@@ -73,7 +73,7 @@ def compact(stacks: Sequence[Tensor], length: int, path: Sequence[int]) -> None:
 
 def options(block: int) -> dict[str, int | bool]:
     """Compile options for rows of up to `block` words."""
-    return {"num_warps": 1 if block <= 128 else 4, "enable_fp_fusion": False}
+    return {"num_warps": 4 if block <= 128 else 8, "enable_fp_fusion": False}
 
 
 def _by_width(stacks: Sequence[Tensor]) -> dict[tuple[int, torch.device], list[Tensor]]:

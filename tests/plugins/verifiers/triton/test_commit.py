@@ -9,6 +9,8 @@ from draftwood.core.hf.cache import LayerShape, TreeCache
 from draftwood.plugins.verifiers.triton.compaction import ROWS, compact
 from draftwood.plugins.verifiers.triton.launches import LAUNCHES
 
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
 
 def moved(stack: torch.Tensor, length: int, path: list[int]) -> torch.Tensor:
     """By a gather into another buffer, in float64."""
@@ -33,7 +35,7 @@ def test_rows_end_where_a_gather_would_put_them(
     path: list[int], length: int, dtype: torch.dtype, dim: int
 ) -> None:
     generator = torch.Generator().manual_seed(len(path))
-    stack = torch.randn(2, 1, 2, 70, dim, generator=generator).to(dtype)
+    stack = torch.randn(2, 1, 2, 70, dim, generator=generator).to(DEVICE, dtype)
     wanted = moved(stack, length, path)
     compact([stack], length, path)
     assert torch.equal(stack.double(), wanted)
@@ -42,13 +44,13 @@ def test_rows_end_where_a_gather_would_put_them(
 def test_rows_that_overlap_are_read_before_they_are_written() -> None:
     """Every row moves up by one: each place is another's source, across the blocks of a program."""
     path = [0, *range(2, 3 * ROWS)]
-    stack = torch.arange(60.0).reshape(1, 1, 1, 60, 1).clone()
+    stack = torch.arange(60.0, device=DEVICE).reshape(1, 1, 1, 60, 1).clone()
     compact([stack], 2, path)
     assert stack.flatten()[2 : 2 + len(path)].tolist() == [2.0 + row for row in path]
 
 
 def test_one_launch_moves_all_layers_of_one_width() -> None:
-    stacks = [torch.randn(28, 1, 2, 30, 8) for _ in range(2)]
+    stacks = [torch.randn(8, 1, 2, 30, 8, device=DEVICE) for _ in range(2)]
     wanted = [moved(stack, 4, [0, 2, 5]) for stack in stacks]
     before = LAUNCHES.counts().get("compact", 0)
     compact(stacks, 4, [0, 2, 5])
@@ -58,7 +60,7 @@ def test_one_launch_moves_all_layers_of_one_width() -> None:
 
 
 def test_a_path_that_lies_in_place_launches_nothing() -> None:
-    stack = torch.randn(2, 1, 2, 30, 8)
+    stack = torch.randn(2, 1, 2, 30, 8, device=DEVICE)
     kept, before = stack.clone(), LAUNCHES.counts().get("compact", 0)
     compact([stack], 4, [0, 1, 2])
     assert torch.equal(stack, kept)
@@ -70,7 +72,7 @@ def test_a_cache_commits_by_kernels_as_it_does_by_itself(path: list[int]) -> Non
     """Layers of two widths and one that caches nothing."""
     from draftwood.plugins.verifiers.triton.verifier import TritonKernels
 
-    where = {"dtype": torch.float32, "device": torch.device("cpu")}
+    where = {"dtype": torch.float32, "device": DEVICE}
     layout = [
         LayerShape(2, 8, 4, **where),
         LayerShape(0, 0, 0, **where),
@@ -82,7 +84,7 @@ def test_a_cache_commits_by_kernels_as_it_does_by_itself(path: list[int]) -> Non
         cache.reserve(20)
         generator = torch.Generator().manual_seed(0)
         for stack, _ in cache._stacks:
-            stack.copy_(torch.randn(stack.shape, generator=generator))
+            stack.copy_(torch.randn(stack.shape, generator=generator).to(DEVICE))
         cache.advance(5)
         cache.commit(path, kernels)
         caches.append(cache)

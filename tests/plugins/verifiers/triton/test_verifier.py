@@ -27,7 +27,8 @@ from draftwood.plugins.verifiers.options import AutoOptions, TritonOptions
 from draftwood.plugins.verifiers.triton import available
 from draftwood.plugins.verifiers.triton.verifier import Triton
 from draftwood.testing import Enumerating, toy_drafter, toy_target
-from draftwood.testing.decisions import Decision, check_decisions
+from draftwood.testing.decisions import Decision, Decisions, check_decisions
+from draftwood.testing.lossless import Exact, Law, Report, Speculation
 from draftwood.testing.suites import VerifierSuite
 
 ZLAB = Path(__file__).parents[3] / "fixtures" / "zlab"
@@ -35,22 +36,22 @@ ZLAB = Path(__file__).parents[3] / "fixtures" / "zlab"
 
 class TestMatchOnTheDevice(VerifierSuite):
     plugin = "triton"
-    examples = 3
-    tokens = 4
+    examples = 12
+    tokens = 6
 
 
 class TestMultiRoundOnTheDevice(VerifierSuite):
     plugin = "triton"
     options = {"rule": "multi_round"}  # noqa: RUF012
-    examples = 3
-    tokens = 4
+    examples = 12
+    tokens = 6
 
 
 class TestRatioOnTheDevice(VerifierSuite):
     plugin = "triton"
     options = {"rule": "ratio"}  # noqa: RUF012
-    examples = 2
-    tokens = 4
+    examples = 6
+    tokens = 6
 
 
 def toy_pipeline(verifier: Any, draws: Draws = Draws.DETERMINISTIC) -> Pipeline:
@@ -249,3 +250,37 @@ def test_a_real_target_says_what_it_says_plainly(
     plain = Pipeline(mine.target).generate([1, 2, 3], **wanted)
     assert found.tokens == plain.tokens
     assert found.kernels["tree_attention"] > 0
+
+
+def test_lossless_enumerates_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    from draftwood.testing.lossless import exact
+
+    monkeypatch.setattr(exact, "CASES", 2)
+
+    def build() -> dict[str, Any]:
+        return {
+            "tree": BestFirst(BestFirstOptions(max_nodes=4)),
+            "controller": Fixed(FixedOptions(nodes=4)),
+            "verifier": Triton(),
+        }
+
+    found = exact.check_exact("factorized", build)
+    assert (found.cases, found.biased, found.reason) == (2, False, None)
+
+
+@pytest.mark.parametrize(
+    ("decisions", "verdict"),
+    [
+        (None, "lossless"),
+        (Decisions(48, 1), "lossless"),
+        (Decisions(48, 0, "one that differs"), "biased"),
+        (Decisions(48, 30), "inconclusive"),
+    ],
+)
+def test_lossless_believes_no_decision_that_differs_or_is_excused(
+    decisions: Decisions | None, verdict: str
+) -> None:
+    law = Law(1.0, 10, (), Speculation(9, 5, 4))
+    report = Report(Exact(24, 4, 0.0), (), law, True, decisions)
+    assert report.verdict == verdict
+    assert (report.as_dict()["decisions"] is None) == (decisions is None)

@@ -49,24 +49,19 @@ def reach(
     cooling: tl.tensor,
     vocab: tl.tensor,
     wanted: tl.tensor,
-    tie: tl.tensor,
-    WEIGH: tl.constexpr,
+    MASS: tl.constexpr,
     TEMPERED: tl.constexpr,
     DOUBLE: tl.constexpr,
     TILE: tl.constexpr,
 ) -> tl.tensor:
-    """The smallest key such that tokens up to it weigh at least `wanted`.
-
-    WEIGH: "count" and "mass" order tokens by distance; "ties" counts tokens at distance `tie`,
-    the highest id first, and the key is vocab - 1 - id.
-    """
+    """The smallest distance such that tokens up to it weigh `wanted`, by mass or by count."""
     lane = tl.arange(0, TILE)
-    found = tie - tie
+    found = ordered(peak - peak, DOUBLE) * 0
     bits = 64 if DOUBLE else 32
     for digit in range(0, bits, 2):
         step = (found * 0 + 1) << (bits - 2 - digit)
         end = found + (step - 1)
-        if WEIGH == "mass":
+        if MASS:
             zero = tl.zeros([TILE], tl.float64 if DOUBLE else tl.float32)
         else:
             zero = tl.zeros([TILE], tl.int32)
@@ -74,13 +69,7 @@ def reach(
         for start in range(0, vocab, TILE):
             token = start + lane
             key, mass = weighed(row, token, peak, cooling, vocab, TEMPERED, DOUBLE)
-            if WEIGH == "mass":
-                weight = mass
-            elif WEIGH == "count":
-                weight = (token < vocab).to(tl.int32)
-            else:
-                weight = ((token < vocab) & (key == tie)).to(tl.int32)
-                key = (vocab - 1 - token).to(key.dtype)
+            weight = mass if MASS else (token < vocab).to(tl.int32)
             low += tl.where(key <= end, weight, zero)
             middle += tl.where(key <= end + step, weight, zero)
             high += tl.where(key <= end + 2 * step, weight, zero)
@@ -89,6 +78,34 @@ def reach(
         short += (tl.sum(high, 0) < wanted).to(tl.int32)
         found += step * short.to(step.dtype)
     return found
+
+
+@triton.jit
+def lowest_of_highest(
+    row: tl.tensor,
+    peak: tl.tensor,
+    cooling: tl.tensor,
+    vocab: tl.tensor,
+    edge: tl.tensor,
+    needed: tl.tensor,
+    TEMPERED: tl.constexpr,
+    DOUBLE: tl.constexpr,
+    TILE: tl.constexpr,
+) -> tl.tensor:
+    """Of the tokens at distance `edge`, the lowest id among the `needed` highest."""
+    lane = tl.arange(0, TILE)
+    seen, first = needed - needed, needed - needed
+    tiles = tl.cdiv(vocab, TILE)
+    for back in range(tiles):
+        token = (tiles - 1 - back) * TILE + lane
+        key, _ = weighed(row, token, peak, cooling, vocab, TEMPERED, DOUBLE)
+        tied = ((key == edge) & (token < vocab)).to(tl.int32)
+        here = tl.sum(tied, 0)
+        rank = seen + here - tl.cumsum(tied, 0) + tied
+        chosen = (tied > 0) & (rank == needed)
+        first = tl.maximum(first, tl.max(tl.where(chosen, token, 0), 0))
+        seen += here
+    return first
 
 
 @triton.jit
@@ -126,7 +143,7 @@ def filters_kernel(
     none = tl.zeros([TILE], tl.float64 if DOUBLE else tl.float32)
     if BY_COUNT:
         wanted = tl.load(given + TOP_K).to(tl.int32)
-        last = reach(row, peak, cooling, vocab, wanted, zero, "count", TEMPERED, DOUBLE, TILE)
+        last = reach(row, peak, cooling, vocab, wanted, False, TEMPERED, DOUBLE, TILE)
     if BY_MASS:
         sums = none
         for start in range(0, vocab, TILE):
@@ -134,7 +151,7 @@ def filters_kernel(
             sums += tl.where(key <= last, mass, none)
         whole = tl.sum(sums, 0)
         wanted_mass = given_float(given, TOP_P, DOUBLE) * whole
-        last = reach(row, peak, cooling, vocab, wanted_mass, zero, "mass", TEMPERED, DOUBLE, TILE)
+        last = reach(row, peak, cooling, vocab, wanted_mass, True, TEMPERED, DOUBLE, TILE)
         before, each, ties = none, none, tl.zeros([TILE], tl.int32)
         for start in range(0, vocab, TILE):
             token = start + lane
@@ -148,9 +165,7 @@ def filters_kernel(
         over = nearer + needed.to(step.dtype) * step - wanted_mass
         slack = margin * whole
         near = ((over < slack) | (step - over < slack)).to(tl.int32)
-        if needed < tied:
-            back = reach(row, peak, cooling, vocab, needed, last, "ties", TEMPERED, DOUBLE, TILE)
-            first = vocab - 1 - back.to(tl.int32)
+        first = lowest_of_highest(row, peak, cooling, vocab, last, needed, TEMPERED, DOUBLE, TILE)
     if BY_FLOOR:
         floor = given_float(given, MIN_P, DOUBLE)
         furthest, doubt = tl.zeros([TILE], last.dtype), tl.zeros([TILE], tl.int32)

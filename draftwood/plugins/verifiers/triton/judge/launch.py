@@ -42,7 +42,7 @@ class Blocks:
 
     chunk: int = 8192
     tile: int = 1024
-    wide: int = 2048
+    wide: int = 1024
 
     def within(self, vocab: int) -> "Blocks":
         """The same, no wider than the vocabulary."""
@@ -226,7 +226,8 @@ class Judging:
         chosen, tree, device = self.sampling, self.tree, self.scores.device
         cooling = 1.0 if chosen.greedy else 1.0 / chosen.temperature
         floats = (cooling, chosen.top_p or 1.0, chosen.min_p or 0.0)
-        header = [*map(_bits, floats), _bits(margin(self.scores.dtype)), chosen.top_k or 0]
+        write = _bits if self._double else _narrow_bits
+        header = [*map(write, (*floats, margin(self.scores.dtype))), chosen.top_k or 0]
         words = [*header, *map(_signed, draws)]
         if tree.tokens.device == device and not devices.free_to_ask(device):
             return (
@@ -297,6 +298,11 @@ class Judging:
 def _bits(value: float) -> int:
     """The bits of a float64 as a signed integer."""
     return int(struct.unpack("<q", struct.pack("<d", value))[0])
+
+
+def _narrow_bits(value: float) -> int:
+    """The bits of a float32 as an integer."""
+    return int(struct.unpack("<I", struct.pack("<f", value))[0])
 
 
 def _signed(value: int) -> int:

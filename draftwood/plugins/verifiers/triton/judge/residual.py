@@ -93,7 +93,7 @@ def residual_kernel(
     peak = row_peak(peaks, node, splits, SPAN)
     place = row_place(peaks, places, node, splits, SPAN)
     cooling = given_float(given, COOLING, DOUBLE)
-    margin = given_float(given, MARGIN, True)
+    margin = given_float(given, MARGIN, DOUBLE).to(tl.float64)
     last = tl.load(bounds + node * 3).to(tl.uint64 if DOUBLE else tl.uint32)
     first, whole = tl.load(bounds + node * 3 + 1), tl.load(masses + node)
     for start in range(0, vocab, TILE):
@@ -135,7 +135,8 @@ def residual_kernel(
                     p = tl.load(own + token, mask=token < vocab, other=0.0)
                     other = tl.load(from_q + token, mask=token < vocab, other=0.0).to(p.dtype)
                     tl.store(own + token, tl.maximum(p - other, 0.0) / total, mask=token < vocab)
-            inverse *= (1.0 / total).to(tl.float64)
+            some = tl.where(total > 0, total, 1.0)
+            inverse *= tl.where(total > 0, 1.0 / some, float("inf")).to(tl.float64)
             judged += 1
     tl.store(shares + node * 2, inverse)
     tl.store(shares + node * 2 + 1, judged + 0.0)
@@ -219,7 +220,7 @@ def bonus_race_kernel(
     last = tl.load(bounds + node * 3).to(tl.uint64 if DOUBLE else tl.uint32)
     first, whole = tl.load(bounds + node * 3 + 1), tl.load(masses + node)
     inverse, judged = tl.load(shares + node * 2), tl.load(shares + node * 2 + 1)
-    loose = given_float(given, MARGIN, True) * (judged + 1) * inverse
+    loose = given_float(given, MARGIN, DOUBLE).to(tl.float64) * (judged + 1) * inverse
     loose = tl.minimum(loose, 1e30)
     loose = loose if DOUBLE else loose.to(tl.float32)
     key = tl.load(given + HEADER + size + node).to(tl.uint64, bitcast=True)

@@ -1,7 +1,8 @@
 """A node's row of logits: where it peaks, and its law after temperature and filters.
 
 `given` is what the host sends a judge, in one int64 tensor: 1 / temperature, top_p, min_p and the
-margin as bits of a float64, then top_k, then whatever the rule draws with.
+margin, each as the bits of a float as wide as the arithmetic, then top_k, then whatever the rule
+draws with.
 """
 
 import triton
@@ -17,8 +18,10 @@ HEADER = tl.constexpr(5)
 
 @triton.jit
 def given_float(given: tl.tensor, place: tl.constexpr, DOUBLE: tl.constexpr) -> tl.tensor:
-    value = tl.load(given + place).to(tl.float64, bitcast=True)
-    return value if DOUBLE else value.to(tl.float32)
+    word = tl.load(given + place)
+    if DOUBLE:
+        return word.to(tl.float64, bitcast=True)
+    return word.to(tl.int32).to(tl.float32, bitcast=True)
 
 
 @triton.jit
