@@ -41,7 +41,7 @@ def choose(backend: str, dim: int, itemsize: int, rows: int) -> Tile:
 
 
 _HALF = {
-    64: (Tile(16, 128, 4, 3), Tile(32, 128, 4, 3), Tile(64, 128, 4, 3), Tile(128, 64, 8, 3)),
+    64: (Tile(16, 128, 4, 3), Tile(32, 128, 4, 3), Tile(64, 64, 4, 3), Tile(128, 64, 8, 3)),
     128: (Tile(16, 64, 4, 3), Tile(32, 64, 4, 3), Tile(64, 64, 4, 3), Tile(128, 64, 8, 3)),
     256: (Tile(16, 32, 4, 3), Tile(32, 32, 4, 3), Tile(64, 32, 8, 3)),
 }
