@@ -33,21 +33,31 @@ def filtered(logits: Tensor, sampling: Sampling) -> Tensor:
     """logits with what top-k, top-p and min-p drop set to -inf; at least one token stays.
 
     Ties at a top-k boundary all stay, and top-p keeps the smallest set whose mass reaches p
-    (Holtzman et al. 2020), as Hugging Face's warpers do.
+    (Holtzman et al. 2020), as Hugging Face's warpers do; of equal ones at its edge those with the
+    highest ids, on every device.
     """
     if sampling.top_k is not None and sampling.top_k < logits.shape[-1]:
         boundary = logits.topk(sampling.top_k, -1).values[..., -1:]
         logits = logits.masked_fill(logits < boundary, -torch.inf)
     if sampling.top_p is not None and sampling.top_p < 1.0:
-        ascending, order = logits.sort(dim=-1, descending=False)
-        dropped = ascending.softmax(-1).cumsum(-1) <= 1 - sampling.top_p
-        dropped[..., -1] = False
-        logits = logits.masked_fill(dropped.scatter(-1, order, dropped), -torch.inf)
+        logits = logits.masked_fill(~_most_mass(logits, sampling.top_p), -torch.inf)
     if sampling.min_p is not None and sampling.min_p > 0.0:
         law = logits.softmax(-1)
         floor = sampling.min_p * law.amax(-1, keepdim=True)
         logits = logits.masked_fill(law < floor, -torch.inf)
     return logits
+
+
+def _most_mass(logits: Tensor, top_p: float) -> Tensor:
+    """Which entries make up the smallest set with at least this mass: bool, as logits."""
+    ascending = logits.sort(dim=-1).values
+    dropped = ascending.softmax(-1).cumsum(-1) <= 1 - top_p
+    dropped[..., -1] = False
+    edge = ascending.gather(-1, dropped.sum(-1, keepdim=True))
+    wanted = ((ascending == edge) & ~dropped).sum(-1, keepdim=True)
+    tied = logits == edge
+    rank = tied.flip(-1).cumsum(-1).flip(-1)  # among the tied, from the highest id
+    return (logits > edge) | (tied & (rank <= wanted))
 
 
 def best(law: Tensor, k: int, ids: Tensor | None = None) -> tuple[Tensor, Tensor]:

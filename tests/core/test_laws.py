@@ -100,3 +100,15 @@ def test_best_orders_equal_values_by_token_at_the_boundary_too(values, k, rng) -
     assert len(found) == min(k, len(values))
     assert [(pytest.approx(v), i) for v, i in positive] == found[: len(positive)]
     assert all(value == 0 for value, _ in found[len(positive) :])
+
+
+@given(st.integers(0, 10**6), st.sampled_from([0.3, 0.6, 0.9]))
+def test_of_equals_at_the_edge_of_top_p_the_highest_ids_stay(seed: int, top_p: float) -> None:
+    """A sort leaves their order open, and differs from device to device."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(2, 60, generator=generator, dtype=torch.float64).round()
+    for row, law in zip(logits, sampling_law(logits, Sampling(1.0, top_p=top_p)), strict=True):
+        order = sorted(range(60), key=lambda token: (-float(row[token]), -token))
+        mass = row.softmax(-1)[order].cumsum(0)
+        size = int((mass < top_p - 1e-12).sum()) + 1
+        assert law.nonzero().flatten().tolist() == sorted(order[:size])
