@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from attrs import asdict, frozen
 from clocks import Clock, Timed, place
+from draft_trees import rounded, tree_of
 from torch import Tensor
-from trees import rounded, tree_of
 
 from draftwood.core.tree_mask import TreeMask
 from draftwood.core.values import TokenTree

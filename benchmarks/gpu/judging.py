@@ -8,8 +8,8 @@ import attrs
 import torch
 from attrs import frozen
 from clocks import Clock, Timed, place
+from draft_trees import DEEPEST, rounded, straight, tree_of
 from torch import Tensor
-from trees import DEEPEST, rounded, straight, tree_of
 
 from draftwood.core.interfaces import Verifier
 from draftwood.core.node_laws import TargetLaws

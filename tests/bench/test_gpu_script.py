@@ -149,7 +149,7 @@ def test_a_wrong_kernel_is_noticed(script, monkeypatch):
 
 @pytest.mark.parametrize("nodes", [0, 1, 6, 64, 256])
 def test_trees_are_trees_that_begin_with_a_chain(script, nodes):
-    trees = script("trees")
+    trees = script("draft_trees")
     tree = trees.tree_of(nodes, 1000).validate()
     assert tree.nodes == nodes
     assert max(tree.depth_list) <= trees.DEEPEST

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from draftwood.plugins.verifiers.triton.launches import LAUNCHES
 
-ROWS = 16
+ROWS = 32
 """Rows that one program has in hand at a time."""
 
 

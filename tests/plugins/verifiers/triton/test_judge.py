@@ -23,7 +23,7 @@ from draftwood.plugins.verifiers.triton.launches import LAUNCHES
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 POSITION = 3
 HISTORY = [0] * POSITION
-SMALL = Blocks(chunk=32, tile=16, wide=16)
+SMALL = Blocks(chunk=32, tile=16, wide=16, sifted=16)
 """So small that a vocabulary of 70 has three chunks and tiles that end inside it."""
 
 

@@ -79,7 +79,9 @@ def tree_attention_kernel(
     # No row of this program sees a key before `begin`, or a node after `final`; all of them see the
     # context from `clear` on.
     final = tl.minimum(first + (block * BLOCK_M + BLOCK_M - 1) // GROUP, first + rows - 1)
-    begin, clear, skipped = 0, 0, 0
+    # Tensors: reckoned with plain zeros, these would be constants in Triton 3.7's interpreter.
+    none = tl.full([], 0, tl.int32)
+    begin, clear, skipped = none, none, none
     if WINDOWED:
         shallowest, deepest = first + block * BLOCK_M // GROUP, final
         if TREE:

@@ -16,6 +16,7 @@ from draftwood.plugins.verifiers.triton.judge.rows import (
     MIN_P,
     TOP_K,
     TOP_P,
+    flipped,
     given_float,
     kept,
     load_row,
@@ -139,7 +140,7 @@ def filters_kernel(
     cooling = given_float(given, COOLING, DOUBLE)
     margin = given_float(given, MARGIN, DOUBLE)
     zero = ordered(peak - peak, DOUBLE) * 0
-    last, first, near = ~zero, 0, 0
+    last, first, near = flipped(zero, DOUBLE), 0, 0
     none = tl.zeros([TILE], tl.float64 if DOUBLE else tl.float32)
     if BY_COUNT:
         wanted = tl.load(given + TOP_K).to(tl.int32)

@@ -19,7 +19,8 @@ _SAMPLED = {"TEMPERED": True, "GREEDY": False}
 KERNELS: dict[str, dict[str, Any]] = {
     "rows:peaks_kernel": {"CHUNK": _BLOCKS.chunk, "TILE": _BLOCKS.tile},
     "filters:filters_kernel": {
-        "TEMPERED": True, "BY_COUNT": True, "BY_MASS": True, "BY_FLOOR": True, **_WHOLE,
+        "TEMPERED": True, "BY_COUNT": True, "BY_MASS": True, "BY_FLOOR": True,
+        "TILE": _BLOCKS.sifted, "SPAN": 32,
     },
     "race:race_kernel": {"TEMPERED": True, "FILTERED": True, **_CHUNKS},
     "walk:walk_kernel": {"GREEDY": False, "FILTERED": True, "NODES": 512},

@@ -37,12 +37,14 @@ class Blocks:
     """How a vocabulary is cut up, in tokens; powers of two.
 
     chunk: what one program of a row looks at, where each chunk of each row is a program; tile: of
-    which at a time. wide: at a time, where one program works through a whole row.
+    which at a time. wide: at a time, where one program works through a whole row; sifted: the same
+    for the filters.
     """
 
     chunk: int = 8192
     tile: int = 1024
     wide: int = 1024
+    sifted: int = 4096
 
     def within(self, vocab: int) -> "Blocks":
         """The same, no wider than the vocabulary."""
@@ -201,7 +203,7 @@ class Judging:
             self.scores, self.scores.stride(0), peaks, given, bounds, masses,
             self.vocab, self.splits, TEMPERED=self._tempered,
             BY_COUNT=by_count, BY_MASS=by_mass, BY_FLOOR=by_floor,
-            DOUBLE=self._double, TILE=self._cut.wide, SPAN=self._span,
+            DOUBLE=self._double, TILE=self._cut.sifted, SPAN=self._span,
         )  # fmt: skip
         return bounds, masses
 

@@ -109,9 +109,18 @@ def ordered(score: tl.tensor, DOUBLE: tl.constexpr) -> tl.tensor:
     """Unsigned integers in the order of the scores; -0.0 counts as 0.0."""
     if DOUBLE:
         wide = (score + 0.0).to(tl.uint64, bitcast=True)
-        return tl.where(wide >> 63 > 0, ~wide, wide | 0x8000000000000000)
+        return tl.where(wide >> 63 > 0, flipped(wide, DOUBLE), wide | 0x8000000000000000)
     bits = (score + 0.0).to(tl.uint32, bitcast=True)
-    return tl.where(bits >> 31 > 0, ~bits, bits | 0x80000000)
+    return tl.where(bits >> 31 > 0, flipped(bits, DOUBLE), bits | 0x80000000)
+
+
+@triton.jit
+def flipped(bits: tl.tensor, DOUBLE: tl.constexpr) -> tl.tensor:
+    """Every bit of unsigned integers turned over. Triton 3.7's interpreter cannot invert them: it
+    makes their ones of -1."""
+    if DOUBLE:
+        return bits ^ 0xFFFFFFFFFFFFFFFF
+    return bits ^ 0xFFFFFFFF
 
 
 @triton.jit
