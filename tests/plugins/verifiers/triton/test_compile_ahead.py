@@ -1,6 +1,7 @@
 """Attention compiles for GPUs that are not here, without spills and within their shared memory."""
 
 import itertools
+import os
 
 import pytest
 
@@ -32,6 +33,11 @@ def check(jobs):
         assert built.fp_fusion == job.options["enable_fp_fusion"], what
 
 
+NIGHTLY = pytest.mark.skipif(
+    os.environ.get("HYPOTHESIS_PROFILE") != "nightly", reason="minutes of compiling: nightly only"
+)
+
+
 def test_the_largest_tile_of_every_width():
     """Both dtypes on each chip, by turns; they differ in one instruction."""
     jobs = []
@@ -43,7 +49,7 @@ def test_the_largest_tile_of_every_width():
     check(jobs)
 
 
-@pytest.mark.slow
+@NIGHTLY
 @pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
 @pytest.mark.parametrize("chip", CHIPS)
 def test_every_tile_with_everything_on_and_everything_off(chip, dtype):

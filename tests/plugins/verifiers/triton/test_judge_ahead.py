@@ -1,10 +1,17 @@
 """Every judge and commit kernel compiles for GPUs that are not here, and spills nothing there."""
 
+import os
+
 import pytest
 from attrs import evolve
 
 from draftwood.plugins.verifiers.triton.ahead import CHIPS, Job, compile_ahead
 from draftwood.plugins.verifiers.triton.judge.jobs import KERNELS, commit_job, judge_job
+
+
+NIGHTLY = pytest.mark.skipif(
+    os.environ.get("HYPOTHESIS_PROFILE") != "nightly", reason="minutes of compiling: nightly only"
+)
 
 
 def check(jobs: list[Job]) -> None:
@@ -20,7 +27,7 @@ def test_nothing_spills_at_the_sizes_of_a_real_vocabulary(chip: str) -> None:
     check([*(judge_job(chip, kernel) for kernel in KERNELS), commit_job(chip)])
 
 
-@pytest.mark.slow
+@NIGHTLY
 @pytest.mark.parametrize("dtype", ["fp16", "fp32"])
 @pytest.mark.parametrize("chip", CHIPS)
 def test_nor_for_other_dtypes_and_widths(chip: str, dtype: str) -> None:
