@@ -8,7 +8,6 @@ from attrs import evolve
 from draftwood.plugins.verifiers.triton.ahead import CHIPS, Job, compile_ahead
 from draftwood.plugins.verifiers.triton.judge.jobs import KERNELS, commit_job, judge_job
 
-
 NIGHTLY = pytest.mark.skipif(
     os.environ.get("HYPOTHESIS_PROFILE") != "nightly", reason="minutes of compiling: nightly only"
 )
