@@ -5,6 +5,7 @@ nodes in each round as the tree of greedy branches has. All numbers are drafts a
 without the bonus token, exact given the trees (`draftwood.bench.offers`).
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -59,6 +60,12 @@ COMPARISONS: Sequence[tuple[Method, Method]] = (
     ((MIXTURE_TREE, "match"), (PLAIN_TREE, "match")),
 )
 """(ours, theirs); the second is a `ratio` comparison, by the remark above."""
+
+COVERING = ("the greedy branches", "DFlash's likeliest", "DBlast's likeliest")
+"""Whose first tokens are set beside the target's likeliest: as many of each as the greedy branches
+have. A greedy branch proposes one token, so what these leave out no tree of them can win."""
+
+TARGET = "the target's likeliest"
 
 DRAWN_FIGURE = (3, 1, 6)
 """Which comparisons are drawn against entropy."""
@@ -132,9 +139,35 @@ def offering(draws: int) -> Callable[[int, Sequence[Proposal], Randomness], Offe
             MIXTURE_TREE: [(1.0, grown(scored, trained))],
         }
         offers = {label(method): Offer(method[1], trees[method[0]]) for method in METHODS}
-        return Offered(offers, _notes(mixture))
+        stars = _first_tokens(anchor, branches, plain, trained)
+        offers |= {name: Offer("match", [(1.0, star)]) for name, star in stars.items()}
+        return Offered(offers, _notes(mixture) | {"first": stars[COVERING[0]].nodes})
 
     return offer
+
+
+def _first_tokens(
+    anchor: int, branches: TokenTree, plain: Proposal, mixture: Proposal
+) -> dict[str, TokenTree]:
+    """Trees of one level, by the names in COVERING."""
+    own = [branches.token_list[child] for child in branches.children[0]]
+    chosen = (own, _likeliest(plain, len(own)), _likeliest(mixture, len(own)))
+    return {
+        name: TokenTree.of(
+            [anchor, *tokens],
+            [-1] + [0] * len(tokens),
+            [0] + [1] * len(tokens),
+            [0.0] * (1 + len(tokens)),
+        )
+        for name, tokens in zip(COVERING, chosen, strict=True)
+    }
+
+
+def _likeliest(proposal: Proposal, k: int) -> list[int]:
+    """The k first tokens that a proposal thinks likeliest, fewer where its filters leave fewer."""
+    children = proposal.expand(proposal.root(), k)
+    pairs = zip(children.tokens[0].tolist(), children.log_q[0].tolist(), strict=True)
+    return [token for token, log_q in pairs if log_q > -math.inf]
 
 
 def lottery(
@@ -183,6 +216,7 @@ def _cell(cell: Cell, seed: int) -> dict[str, Any]:
         "methods": [_method(cell, method, seen, seed) for method in METHODS],
         "gains": [_gain(cell.prompts, pair, seed) for pair in COMPARISONS],
         "branches": _usage(seen),
+        "first_tokens": _covered(seen),
     }
 
 
@@ -235,6 +269,15 @@ def _usage(seen: Sequence[Seen]) -> dict[str, Any]:
         "effective_in_a_round": float(np.exp(_nats(prior)).mean()),
         "distinct": np.array([each.notes["distinct"] for each in seen]).mean(0).tolist(),
     }
+
+
+def _covered(seen: Sequence[Seen]) -> dict[str, Any]:
+    """Mean number of different first tokens of the greedy branches, and how much of the target's
+    law they have; beside them as many tokens that others think likeliest, the target last."""
+    first = [each.notes["first"] for each in seen]
+    most = [each.mass[min(n, len(each.mass)) - 1] for n, each in zip(first, seen, strict=True)]
+    mass = {name: float(np.mean([each.accepted[name] for each in seen])) for name in COVERING}
+    return {"tokens": float(np.mean(first)), "mass": {**mass, TARGET: float(np.mean(most))}}
 
 
 def _nats(law: np.ndarray) -> np.ndarray:
@@ -297,7 +340,7 @@ def markdown(found: Mapping[str, Any]) -> str:
         parts.append(_table(("method", "rule", "accepted", "(95%)", "nodes"), _rows(cell)) + "\n")
         gains = [(each["ours"], each["theirs"], *_percent(each["ratio"])) for each in cell["gains"]]
         parts.append(_table(("gain of", "over", "gain", "(95%)"), gains) + "\n")
-        parts.append(_said(cell["branches"]) + "\n")
+        parts.append(f"{_said(cell['branches'])} {_said_of_first(cell['first_tokens'])}\n")
     if found["by_entropy"]:
         parts.append("### Gains by the entropy of the target's next token\n")
         pairs = [COMPARISONS[index] for index in DRAWN_FIGURE]
@@ -328,6 +371,14 @@ def _said(branches: Mapping[str, Any]) -> str:
         f"Branches: usage {usage}; effective number {branches['effective']:.2f} over all rounds, "
         f"{branches['effective_in_a_round']:.2f} in a round; distinct greedy branches by depth: "
         f"{distinct}."
+    )
+
+
+def _said_of_first(first: Mapping[str, Any]) -> str:
+    mass = ", ".join(f"{name} {share:.3f}" for name, share in first["mass"].items())
+    return (
+        f"First tokens: the greedy branches have {first['tokens']:.2f} different ones; as many "
+        f"cover of the target's law: {mass}."
     )
 
 

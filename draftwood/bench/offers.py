@@ -36,6 +36,9 @@ from draftwood.plugins.verifiers.match import Match
 EVERYTHING = 1_000_000
 """Nodes that a merged tree may have: more than it ever has."""
 
+LIKELIEST = 16
+"""Of the target's likeliest next tokens so many are counted in `Seen.mass`."""
+
 
 @frozen(eq=False)
 class Offer:
@@ -56,11 +59,13 @@ class Offered:
 @frozen
 class Seen:
     """One round. accepted: expected drafts by method, the bonus not counted. nodes: mean draft
-    nodes by method. entropy: of the target's next token, bits. notes: as they were offered."""
+    nodes by method. entropy: of the target's next token, bits. mass: what its 1, 2, ... likeliest
+    next tokens have of the target's law together. notes: as they were offered."""
 
     accepted: Mapping[str, float]
     nodes: Mapping[str, float]
     entropy: float
+    mass: tuple[float, ...]
     notes: Mapping[str, Any]
 
 
@@ -141,7 +146,9 @@ class _Judging(Verifier):
 
                 accepted[name] += chance * expected_accepted(tree, law, offer.rule)
                 nodes[name] += chance * tree.nodes
-        return Seen(accepted, nodes, _bits(laws.law(0)), offered.notes)
+        root = laws.law(0)
+        mass = root.topk(min(LIKELIEST, len(root))).values.cumsum(0)
+        return Seen(accepted, nodes, _bits(root), tuple(mass.tolist()), offered.notes)
 
 
 def merge(anchor: int, trees: Sequence[TokenTree]) -> tuple[TokenTree, list[list[int]]]:

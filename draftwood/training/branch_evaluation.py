@@ -31,8 +31,10 @@ class BranchAcceptance:
     starting at evenly spaced tokens. errors: standard errors of those over texts. usage: how much
     of the text each branch explains, sum 1. effective: exp entropy of that, of `branches`.
     choices: exp of the prior's mean entropy, branches in question at one place. distinct: per
-    depth, how many different prefixes the greedy branches have. nll: -log q(block), a token, of
-    the untempered mixture. blocks: how many were judged.
+    depth, how many different prefixes the greedy branches have. tied: per depth, by how many nats
+    the mixture knows a text's first d tokens better than its own positions would apart, mean of
+    log q(y_1..d) - sum_i log q_i(y_i): all that branches add to independent positions. nll:
+    -log q(block), a token. Both of the untempered mixture. blocks: how many were judged.
     """
 
     temperature: float
@@ -42,6 +44,7 @@ class BranchAcceptance:
     effective: float
     choices: float
     distinct: tuple[float, ...]
+    tied: tuple[float, ...]
     nll: float
     blocks: int
 
@@ -63,7 +66,8 @@ class BranchAcceptance:
             middle = self.distinct[(len(self.distinct) - 1) // 2]
             words += (
                 f"; branches in use {self.effective:.2f}, in question {self.choices:.2f}, "
-                f"distinct {self.distinct[0]:.2f} {middle:.2f} {self.distinct[-1]:.2f}"
+                f"distinct {self.distinct[0]:.2f} {middle:.2f} {self.distinct[-1]:.2f}, "
+                f"tied by {self.tied[-1]:.2f} nats"
             )
         return words + (f"; warning: {self.warning}" if self.warning else "")
 
@@ -76,6 +80,7 @@ class _Text:
     usage: Tensor
     choices: float
     distinct: Tensor
+    tied: Tensor
     nll: float
     blocks: int
 
@@ -131,12 +136,14 @@ def _text(
         sampling_law(target, sampling), tempered, sampling_law(logits, sampling), y
     )
     log_prior = prior.log_softmax(-1)
-    joint = log_prior + at(logits, y[:, None]).sub(logits.logsumexp(-1)).sum(-1)
+    said = at(logits, y[:, None]).sub(logits.logsumexp(-1))  # A, K, D
+    joint = log_prior + said.sum(-1)
     return _Text(
         accepted={name: value.sum().item() for name, value in rules.items()},
         usage=joint.softmax(-1).sum(0).cpu(),
         choices=-(log_prior.exp() * log_prior).sum().item(),
         distinct=_distinct(logits.argmax(-1)).sum(0).cpu(),
+        tied=_tied(log_prior, said).sum(0).cpu(),
         nll=-joint.logsumexp(-1).sum().item() / y.shape[-1],
         blocks=len(y),
     )
@@ -147,6 +154,14 @@ def _distinct(greedy: Tensor) -> Tensor:
     same = (greedy[:, :, None] == greedy[:, None]).int().cumprod(-1)  # A, K, K, D
     earlier = torch.ones(same.shape[1:3], device=greedy.device).tril(-1)[..., None]
     return ((same * earlier).sum(2) == 0).sum(1).float()
+
+
+def _tied(log_prior: Tensor, said: Tensor) -> Tensor:
+    """log q(z) (A, K) and log q_i(y_i | z) (A, K, D) -> (A, D), log q(y_1..d) less the log of what
+    the mixture's marginals, taken as independent, give the same prefix."""
+    together = (log_prior[..., None] + said.cumsum(-1)).logsumexp(1)
+    apart = (log_prior[..., None] + said).logsumexp(1).cumsum(-1)
+    return together - apart
 
 
 def _summary(heat: float, texts: Sequence[_Text]) -> BranchAcceptance:
@@ -160,6 +175,7 @@ def _summary(heat: float, texts: Sequence[_Text]) -> BranchAcceptance:
         errors[name] = float(np.sqrt((scatter**2).sum()) / blocks)
     usage = torch.stack([text.usage for text in texts]).sum(0) / blocks
     distinct = torch.stack([text.distinct for text in texts]).sum(0) / blocks
+    tied = torch.stack([text.tied for text in texts]).sum(0) / blocks
     return BranchAcceptance(
         temperature=heat,
         accepted=accepted,
@@ -168,6 +184,7 @@ def _summary(heat: float, texts: Sequence[_Text]) -> BranchAcceptance:
         effective=(-torch.xlogy(usage, usage).sum()).exp().item(),
         choices=float(np.exp(sum(text.choices for text in texts) / blocks)),
         distinct=tuple(distinct.tolist()),
+        tied=tuple(tied.tolist()),
         nll=sum(text.nll for text in texts) / blocks,
         blocks=blocks,
     )

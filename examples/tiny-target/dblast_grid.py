@@ -10,6 +10,7 @@ an exported drafter in each cell's folder for `draftwood ablate dblast`.
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import time
@@ -31,30 +32,51 @@ def cells() -> dict[str, dict[str, object]]:
             "train.seed": seed,
         }
 
-    first = [main(k, name) for name in ("al", "nll") for k in (4, 1)]
-    rest = [main(k, name) for k in (2, 8) for name in ("al", "nll")]
-    rest += [main(k, "dpace") for k in (1, 4, 2, 8)]
+    def after(branches: int, first: str, then: str, seed: int = 0) -> tuple[str, dict[str, object]]:
+        """A second phase of the same length."""
+        end = f"-seed{seed}" if seed else ""
+        _, cell = main(branches, then, seed)
+        cell["drafter.init"] = f"k{branches}-{first}{end}"
+        return f"k{branches}-{first}-{then}{end}", cell
+
+    grid = [main(k, name) for name in ("al", "nll", "dpace") for k in (4, 1, 2, 8)]
+    phases = [
+        *(after(k, "nll", "al") for k in (4, 1, 2, 8)),
+        *(main(k, "nll_weighted") for k in (4, 1)),
+        *(after(k, "nll_weighted", "al") for k in (4, 1)),
+    ]
+    seeds = [
+        each
+        for seed in (1, 2)
+        for each in (
+            *(main(k, name, seed) for name in ("al", "nll") for k in (4, 1)),
+            *(after(k, "nll", "al", seed) for k in (4, 1)),
+        )
+    ]
     al = {"drafter.branches": 4, "train.objective": "al"}
     variants = [
-        ("k4-al-token", al | {"train.al.rule": "token"}),
         *(
             (f"k4-al-{kind}", al | {"train.al.retained": kind})
-            for kind in ("whole_block", "one_prefix", "all_retained")
+            for kind in ("all_retained", "whole_block", "one_prefix")
         ),
+        ("k4-al-token", al | {"train.al.rule": "token"}),
         *((f"k4-al-tau{tau}", al | {"train.al.threshold": tau}) for tau in (0.01, 0.3)),
+        *((f"k4-al-rank{rank}", al | {"drafter.rank": rank}) for rank in (4, 64)),
         ("k4-al-unbalanced", al | {"train.balance": 0.0}),
         *(
             (f"k{k}-al-tempered", al | {"drafter.branches": k, "train.tempered": True})
             for k in (4, 1)
         ),
-        ("k4-al-parted", al | {"drafter.init": "k4-nll"}),
-        ("k4-al-cold", al | {"drafter.init": None}),
-        ("k1-al-cold", al | {"drafter.branches": 1, "drafter.init": None}),
-        ("k4-nll-cold", {"train.objective": "nll", "drafter.init": None, "drafter.branches": 4}),
-        ("k1-nll-cold", {"train.objective": "nll", "drafter.init": None, "drafter.branches": 1}),
+        *(
+            (
+                f"k{k}-{objective}-cold",
+                {"drafter.branches": k, "train.objective": objective, "drafter.init": None},
+            )
+            for objective in ("al", "nll")
+            for k in (4, 1)
+        ),
     ]
-    seeds = [main(k, name, seed) for seed in (1, 2) for name in ("al", "nll") for k in (4, 1)]
-    return dict([*first, *rest, *variants, *seeds])
+    return dict([*grid, *phases, *seeds, *variants])
 
 
 def settings(cell: dict[str, object], arguments: argparse.Namespace, folder: Path) -> list[str]:
@@ -96,24 +118,52 @@ def run(name: str, cell: dict[str, object], arguments: argparse.Namespace) -> di
     return {"settings": cell, **json.loads(report.read_text())}
 
 
+RULES = {
+    "mixture_ratio": "drawn, ratio",
+    "branch_ratio": "lottery, ratio",
+    "likeliest_match": "likeliest, match",
+    "tree_match": "tree, match",
+}
+SHOWN = 0.8
+"""The temperature at which branches are looked at."""
+
+
 def table(results: dict[str, dict]) -> str:
-    """Accepted drafts of a round by rule and temperature, Markdown."""
-    rules = ["mixture_ratio", "mixture_block", "branch_ratio", "likeliest_match", "tree_match"]
-    lines = [
-        f"| cell | T | {' | '.join(rules)} | in use | distinct (first, last) |",
-        "|---" * (len(rules) + 4) + "|",
-    ]
+    """What each cell accepts on held-out text at each temperature, and what its branches are,
+    Markdown. Cells that differ in their seed are one row: the mean, and the largest distance from
+    it of any seed where there are several."""
+    rows: dict[str, list[dict]] = {}
     for name, result in results.items():
-        for entry in result["acceptance"]:
-            values = " | ".join(
-                f"{entry['accepted'][rule]:.2f} ± {2 * entry['errors'][rule]:.2f}" for rule in rules
+        rows.setdefault(re.sub(r"-seed\d+$", "", name), []).append(result)
+    heats = sorted({each["temperature"] for run in results.values() for each in run["acceptance"]})
+    heads = [
+        *(f"{said} at T = {', '.join(f'{heat:g}' for heat in heats)}" for said in RULES.values()),
+        *(f"{what} (T = {SHOWN:g})" for what in ("in use", "in question", "distinct", "tied")),
+    ]
+    lines = [f"| cell | seeds | {' | '.join(heads)} |", "|---" * (len(heads) + 2) + "|"]
+    for name, runs in rows.items():
+        at = [{each["temperature"]: each for each in run["acceptance"]} for run in runs]
+        accepted = [
+            ", ".join(_shown([seed[heat]["accepted"][rule] for seed in at]) for heat in heats)
+            for rule in RULES
+        ]
+        branches = [
+            _shown([read(seed[SHOWN]) for seed in at])
+            for read in (
+                lambda each: each["effective"],
+                lambda each: each["choices"],
+                lambda each: each["distinct"][-1],
+                lambda each: each["tied"][-1] if "tied" in each else float("nan"),
             )
-            distinct = f"{entry['distinct'][0]:.2f}, {entry['distinct'][-1]:.2f}"
-            lines.append(
-                f"| {name} | {entry['temperature']:g} | {values} | {entry['effective']:.2f} | "
-                f"{distinct} |"
-            )
+        ]
+        lines.append(f"| {name} | {len(runs)} | {' | '.join([*accepted, *branches])} |")
     return "\n".join(lines)
+
+
+def _shown(values: list[float]) -> str:
+    mean = sum(values) / len(values)
+    apart = max(abs(value - mean) for value in values)
+    return f"{mean:.2f}" + (f" ± {apart:.2f}" if len(values) > 1 else "")
 
 
 def parse() -> argparse.Namespace:

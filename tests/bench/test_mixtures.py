@@ -10,12 +10,14 @@ from draftwood.bench.mixtures import (
     ARGMAX,
     BRANCHES,
     COMPARISONS,
+    COVERING,
     DRAWN,
     LOTTERY,
     METHODS,
     MIXTURE,
     MIXTURE_TREE,
     PLAIN_TREE,
+    TARGET,
     Cell,
     Setting,
     figure,
@@ -125,6 +127,18 @@ def test_a_mixture_of_one_branch_is_its_drafter() -> None:
             assert each.notes["distinct"] == [1] * DEPTH
 
 
+def test_first_tokens_are_as_many_for_each_and_weigh_what_the_target_gives_them() -> None:
+    every = seen(toy_drafter("factorized", 1, DEPTH, VOCAB), mixtures(4))
+    for each in (each for text in every.values() for each in text):
+        first = each.notes["first"]
+        assert 1 <= first <= 4
+        assert {each.nodes[name] for name in COVERING} == {float(first)}
+        assert each.mass[-1] == pytest.approx(1.0)
+        # No choice of as many tokens has more of the target's law than its own likeliest.
+        assert all(each.accepted[name] <= each.mass[first - 1] + 1e-12 for name in COVERING)
+        assert each.accepted[COVERING[0]] <= each.accepted[label((BRANCHES, "match"))] + 1e-12
+
+
 def test_repeated_branches_are_counted_once() -> None:
     twins = seen(first_branch(mixtures(2, "repeated")), mixtures(2, "repeated"))
     assert all(each.notes["distinct"] == [1] * DEPTH for text in twins.values() for each in text)
@@ -187,6 +201,9 @@ def test_reports_hold_every_method_gain_and_setting() -> None:
             assert each["ratio"]["low"] <= each["ratio"]["value"] <= each["ratio"]["high"]
         assert sum(cell["branches"]["usage"]) == pytest.approx(1.0)
         assert 1.0 <= cell["branches"]["effective_in_a_round"] <= 3.0
+        first = cell["first_tokens"]
+        assert 1.0 < first["tokens"] <= 3.0
+        assert all(share <= first["mass"][TARGET] + 1e-6 for share in first["mass"].values())
     ours = found["cells"][0]["gains"][3]
     sums = [
         sum(each.accepted[ours[side]] for rounds in cells[0].prompts.values() for each in rounds)
@@ -230,7 +247,7 @@ def test_the_best_z_t_is_the_highest_point_of_its_curve(policy: Any, rule: str) 
 
 def test_of_equal_candidates_the_trained_prior_is_kept() -> None:
     same = {str(z_t): 0.5 for z_t in GRID}
-    rounds: Sequence[Seen] = [Seen(same, same, 1.0, {})]
+    rounds: Sequence[Seen] = [Seen(same, same, 1.0, (), {})]
     found = curve(1.0, {"a": rounds, "b": rounds}, GRID, 0)
     assert (found["best"], found["gain"]["value"]) == (1.0, 1.0)
     better = evolve(rounds[0], accepted={**same, "3.0": 0.6})

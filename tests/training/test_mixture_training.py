@@ -2,6 +2,7 @@
 checkpoints, and several processes."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from draftwood.core.hf.loading import load_target
 from draftwood.plugins.drafters.dblast.model import DBlastModel
 from draftwood.plugins.drafters.dflash.model import DFlashModel
 from draftwood.training import train
-from draftwood.training.branch_evaluation import BranchAcceptance, _distinct
+from draftwood.training.branch_evaluation import BranchAcceptance, _distinct, _tied
 from draftwood.training.branches import TrainableBranches
 from draftwood.training.config import DBlastTraining, load_training
 from draftwood.training.features import Features
@@ -373,7 +374,7 @@ def test_a_soft_cap_is_noticed(tmp_path):
 def acceptance(usage: tuple[float, ...], distinct: tuple[float, ...]) -> BranchAcceptance:
     weights = torch.tensor(usage)
     effective = (-torch.xlogy(weights, weights).sum()).exp().item()
-    return BranchAcceptance(1.0, {}, {}, usage, effective, 2.0, distinct, 1.0, 1)
+    return BranchAcceptance(1.0, {}, {}, usage, effective, 2.0, distinct, (0.0,), 1.0, 1)
 
 
 def test_collapse_is_said():
@@ -386,3 +387,15 @@ def test_collapse_is_said():
 def test_distinct_prefixes_of_greedy_branches_are_counted():
     greedy = torch.tensor([[[1, 2, 3], [1, 2, 4], [1, 2, 3], [5, 2, 3]]])
     assert _distinct(greedy).tolist() == [[2.0, 2.0, 3.0]]
+
+
+def test_what_ties_tokens_is_what_independent_positions_miss():
+    sure, never = math.log(0.9), math.log(0.1)
+    halves = torch.tensor([[0.5, 0.5]]).log()
+    alike = torch.tensor([[[sure, sure], [never, never]]])  # y is what the first branch says
+    found = _tied(halves, alike)[0]
+    assert found[0] == pytest.approx(0.0, abs=1e-6)  # one token is tied to nothing
+    assert found[1] == pytest.approx(math.log((0.81 + 0.01) / 2) - 2 * math.log(0.5))
+    crossed = torch.tensor([[[sure, never], [never, sure]]])  # y is what neither says
+    assert _tied(halves, crossed)[0, 1] < 0
+    assert _tied(torch.zeros(1, 1), alike[:, :1]).abs().max() < 1e-6  # one branch ties nothing

@@ -22,10 +22,12 @@ JSON = {
     "models": "{target, dflash, dblast}, as given",
     "seed": "of texts, draws and intervals",
     "counts_bonus": "false: all counts are drafts without the bonus token",
-    "cells": "[{setting, title, prompts, rounds, entropy, methods, gains, branches}]",
+    "cells": "[{setting, title, prompts, rounds, entropy, methods, gains, branches, first_tokens}]",
     "cells.*.methods": "[{method, rule, accepted: {value, low, high}, nodes}]",
     "cells.*.gains": "[{ours, theirs, ratio: {value, low, high}}], 1 is no gain",
     "cells.*.branches": "{usage, lottery_usage, effective, effective_in_a_round, distinct}",
+    "cells.*.first_tokens": "{tokens, mass}: how many the greedy branches have, and how much of "
+    "the target's law they and as many of others' likeliest have",
     "by_entropy": "[{low, high, mean, rounds, gains}], bits of the target's next token",
 }
 FILTERS = ("none", "20:0.8", "20:0.95")
