@@ -108,11 +108,15 @@ class DBlastModel(DFlashModel):
         if self.branches is None:
             return self.logits(hidden, head)[None]
         weight = self.output_weight(head)
-        shared = hidden @ weight.T
-        reduced = torch.nn.functional.silu(self.branches.reduce(hidden))
-        rows = reduced.reshape(1, -1, reduced.shape[-1])
-        added = rows @ self._expanded_head(weight).mT
-        return self.finished(shared + added.view(-1, *shared.shape))
+        rows = hidden.reshape(-1, hidden.shape[-1])
+        shared = rows @ weight.T
+        reduced = torch.nn.functional.silu(self.branches.reduce(rows))
+        expanded = self._expanded_head(weight)
+        # One pass over the K x rows x V results: products land on top of the shared ones.
+        every = torch.baddbmm(
+            shared.expand(len(expanded), -1, -1), reduced.expand(len(expanded), -1, -1), expanded.mT
+        )
+        return self.finished(every.view(-1, *hidden.shape[:-1], weight.shape[0]))
 
     def prior_logits(self, anchor_hidden: Tensor) -> Tensor:
         """(..., d) final-normed states of slot 0 -> (..., K) logits of q(z | y)."""
