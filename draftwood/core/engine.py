@@ -221,10 +221,10 @@ class Engine:
         remaining = run.length.remaining(len(run.ids), run.prompt_length)
         ctx = RoundContext(run.stats.rounds, len(run.ids), remaining, run.last_draft)
         limits = self._limits(run, ctx)
-        tree, grown = TokenTree.root(run.ids[-1]), 0
+        tree, grown, passes = TokenTree.root(run.ids[-1]), 0, 0
         if limits.nodes:
-            tree = self._draft(run, ctx, limits, watch)
-            grown = tree.nodes
+            tree, passes = self._draft(run, ctx, limits, watch)
+            grown, ctx = tree.nodes, evolve(ctx, passes=passes)
             tree = self._cut(run, ctx, tree)
             watch.lap("grow")
         else:
@@ -251,6 +251,7 @@ class Engine:
             round=ctx.round,
             context=ctx.context,
             drafted=limits.nodes > 0,
+            passes=passes,
             grown=grown,
             budget=tree.nodes,
             accepted=min(len(tokens), len(verdict.accepted) - 1),
@@ -275,7 +276,10 @@ class Engine:
         depth = room if limits.depth is None else min(limits.depth, room)
         return evolve(limits, depth=depth) if depth > 0 and limits.nodes > 0 else Limits(0, 0)
 
-    def _draft(self, run: Run, ctx: RoundContext, limits: Limits, watch: Stopwatch) -> TokenTree:
+    def _draft(
+        self, run: Run, ctx: RoundContext, limits: Limits, watch: Stopwatch
+    ) -> tuple[TokenTree, int]:
+        """The grown tree, and how often the drafter's model ran for it."""
         assert self.drafter
         assert self.tree
         assert self.controller
@@ -290,15 +294,17 @@ class Engine:
         (proposal,) = self.drafter.propose([work])
         watch.lap("draft")
         controller, state = self.controller, self._state(run)
-        tree = self.tree.grow(
-            run.ids[-1],
-            proposal,
-            limits,
-            lambda growth: controller.go_on(growth, ctx, state),
-            rng,
-        )
+        passes = proposal.passes
+
+        def go_on(growth: TokenTree) -> bool:
+            nonlocal passes
+            pays = controller.go_on(growth, ctx, state)
+            passes += pays
+            return pays
+
+        tree = self.tree.grow(run.ids[-1], proposal, limits, go_on, rng)
         watch.lap("grow")
-        return tree
+        return tree, passes
 
     def _cut(self, run: Run, ctx: RoundContext, tree: TokenTree) -> TokenTree:
         assert self.controller

@@ -24,11 +24,14 @@ class Limits:
     depth: deepest draft node, None for the proposal's own limit.
     floors: log path scores; a deterministic tree that adds nodes by falling score may end before
     node i if that node's score is below floors[i - 1]: neither it nor any later one would pay.
+    pass_price: committed tokens that a pass of the drafter's model must add to pay for its time; a
+    drafter that has something to propose without one may leave it out. 0 where nobody prices it.
     """
 
     nodes: int
     depth: int | None = None
     floors: tuple[float, ...] = ()
+    pass_price: float = 0.0
 
 
 @frozen
@@ -37,13 +40,15 @@ class RoundContext:
 
     round: 0-based index in the request. context: committed tokens, the anchor included.
     remaining: tokens the request may still commit, at least 1. last_draft: rounds since the
-    drafter last ran (0: in the round before), None if it never has.
+    drafter last ran (0: in the round before), None if it never has. passes: what the proposal took
+    of the drafter's model; 1 before it is made.
     """
 
     round: int
     context: int
     remaining: int
     last_draft: int | None = None
+    passes: int = 1
 
 
 @frozen(eq=False)
@@ -259,7 +264,8 @@ class RoundStats:
     """One round as observers and controllers see it: host-side, frozen, after streaming.
 
     request: identifier. round: 0-based. context: committed tokens before the round, anchor
-    included. drafted: whether the drafter ran. grown: draft nodes grown. budget: of which verified.
+    included. drafted: whether the drafter was asked. passes: how often its model ran, levels of a
+    tree included. grown: draft nodes grown. budget: of which verified.
     accepted: drafts committed. committed: tokens committed after stop rules (accepted + bonus
     unless a stop cut them). tree: the verified tree. verdict: the decision before any cut.
     """
@@ -275,6 +281,7 @@ class RoundStats:
     tree: TokenTree
     verdict: Verdict
     timings: Timings
+    passes: int = 1
 
     @cached_property
     def offered(self) -> int:

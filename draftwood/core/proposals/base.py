@@ -51,11 +51,13 @@ class Table:
 class Proposal(ABC):
     """Conditional next-token laws along tree paths, from one or more drafter passes.
 
-    max_depth: deepest node it can give. pass_per_level: whether `advance` runs the drafter.
+    max_depth: deepest node it can give. passes: how often the drafter's model ran for it; 0 for
+    what was looked up. pass_per_level: whether `advance` runs the drafter.
     sampling: the temperature and filters that its laws have. device: where its laws lie.
     """
 
     max_depth: int
+    passes: int = 1
     pass_per_level: ClassVar[bool] = False
     sampling: Sampling
 

@@ -3,7 +3,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from attrs import frozen
@@ -25,6 +25,7 @@ class Guesses(Proposal):
     """
 
     vocab_size: int
+    passes: ClassVar[int] = 0  # type: ignore[misc]
 
     @abstractmethod
     def following(self, path: Path) -> Sequence[tuple[int, float]]:

@@ -9,6 +9,7 @@ plus log q in float64, and order nodes by (-score, depth, parent, rank among its
 """
 
 import heapq
+import math
 from collections.abc import Sequence
 
 from draftwood.core.errors import TreeError
@@ -53,7 +54,9 @@ class BestFirst(TreePolicy):
                     f"{type(proposal).__name__} has no table for a heap to search; "
                     "use form: auto or levelled"
                 )
-        return levelled(anchor, proposal, nodes, depth, go_on)
+        # Floors rise, so no node below the first finite one is kept.
+        floor = limits.floors[1] if len(limits.floors) > 1 else -math.inf
+        return levelled(anchor, proposal, nodes, depth, go_on, floor=floor)
 
 
 def _by_heap(

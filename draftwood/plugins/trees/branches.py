@@ -4,6 +4,8 @@ DBlast (arXiv 2608.05448) draws a branch from its tempered prior and decodes it 
 draw leaves unused costs nothing more: all K greedy branches, merged where they agree, are a tree.
 """
 
+from itertools import accumulate
+
 import torch
 from torch import Tensor
 
@@ -103,7 +105,8 @@ def _merged(
     """The prefix tree of `paths`, at most `nodes` draft nodes, best first, then less deep first."""
     found: dict[tuple[int, ...], float] = {}
     for path, row in zip(paths, scores, strict=True):
-        for depth, score in enumerate(row, 1):
+        # A token that is certain leaves the score as it was, but for rounding: never above it.
+        for depth, score in enumerate(accumulate(row, min), 1):
             found.setdefault(tuple(path[:depth]), score)
     order = sorted(found, key=lambda prefix: (-found[prefix], len(prefix), prefix))[:nodes]
     index = {prefix: i for i, prefix in enumerate(order, 1)}

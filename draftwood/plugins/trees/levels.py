@@ -22,8 +22,12 @@ def levelled(
     depth: int,
     go_on: GoOn,
     beam: int | None = None,
+    floor: float = -math.inf,
 ) -> TokenTree:
     """The best `nodes` of all levels up to `depth`, in growth order.
+
+    floor: where levels cost a pass, the log path score that all but the best node must reach: a
+    node that cannot pay for its place need not be gone on from either.
 
     beam: most nodes of a level that are gone on from, and most children of each; None for as many
     as could matter, which gives the best tree there is. That tree is first looked for among few
@@ -44,7 +48,8 @@ def levelled(
     def ask(found: "_Levels") -> bool:
         return go_on(found.tree(anchor))
 
-    return _grown(proposal, nodes, depth, beam or nodes, ask)[0].tree(anchor)
+    lowest = floor if proposal.pass_per_level else -math.inf
+    return _grown(proposal, nodes, depth, beam or nodes, ask, lowest)[0].tree(anchor)
 
 
 def _grown(
@@ -53,6 +58,7 @@ def _grown(
     depth: int,
     beam: int,
     ask: "Callable[[_Levels], bool] | None",
+    lowest: float = -math.inf,
 ) -> "tuple[_Levels, float]":
     """The levels, and the best score that a node could have which was not looked at.
 
@@ -69,12 +75,14 @@ def _grown(
             missed = torch.maximum(missed, (scores + children.missed).max())
         width = children.tokens.shape[1]
         every = (scores[:, None] + children.log_q.double()).flatten()
-        able = (every > found.floor).nonzero().squeeze(1)
+        able = (every > found.floor.clamp(min=lowest)).nonzero().squeeze(1)
+        if level == 1 and not len(able):
+            able = every.argmax(0, keepdim=True)
         order = able[every[able].argsort(descending=True, stable=True)[:nodes]]
         rows, tokens, scores = order // width, children.tokens.flatten()[order], every[order]
         found.add(tokens, rows, level, scores)
         # Nor can a node below the new floor have a descendant above it: it is not advanced.
-        alive = min(beam, int((scores > found.floor).sum()))
+        alive = min(beam, int((scores > found.floor.clamp(min=lowest)).sum()))
         if level == depth or alive == 0:
             break
         if proposal.pass_per_level and ask is not None and not ask(found):

@@ -38,8 +38,7 @@ def factorized(laws: list[list[float]]) -> Factorized:
 
 def union(*sources: Proposal, weights: tuple[float, ...] = (), **sampling: Any) -> UnionProposal:
     each = weights or (1 / len(sources),) * len(sources)
-    passes = any(source.pass_per_level for source in sources)
-    return UnionProposal(sources, each, Sampling(1.0, **sampling), 3, passes)
+    return UnionProposal(sources, each, Sampling(1.0, **sampling), 3)
 
 
 def at(proposal: Proposal, *path: int) -> Frontier:
@@ -90,7 +89,7 @@ def test_filters_apply_to_the_mixed_law_and_greedy_is_its_argmax() -> None:
     one, two = factorized([[0.8, 0.2, 0.0]]), factorized([[0.0, 0.3, 0.7]])
     assert law(union(one, two, top_k=2)) == pytest.approx([0.4 / 0.75, 0.0, 0.35 / 0.75])
     both = union(one, two, weights=(0.4, 0.6))
-    greedy = UnionProposal(both.sources, both.weights, Sampling(0.0), 3, pass_per_level=False)
+    greedy = UnionProposal(both.sources, both.weights, Sampling(0.0), 3)
     assert law(greedy) == [0.0, 0.0, 1.0]
 
 
@@ -142,7 +141,6 @@ def test_a_path_may_leave_what_one_source_lists_and_come_back() -> None:
         (0.5, 0.5),
         Sampling(1.0),
         40,
-        False,
     )
     table = both.table(12)
     assert table is not None
@@ -172,7 +170,7 @@ def drafter() -> OracleDrafter:
         own = Sampling(sampling.temperature)
         forms = ("factorized", "autoregressive", "points")
         sources = tuple(toy_proposal(form, (7, prefix), own) for form in forms)
-        return UnionProposal(sources, (0.5, 0.3, 0.2), sampling, 3, pass_per_level=True)
+        return UnionProposal(sources, (0.5, 0.3, 0.2), sampling, 3)
 
     return OracleDrafter(propose)
 

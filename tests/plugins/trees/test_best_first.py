@@ -263,6 +263,23 @@ def test_a_level_that_can_add_nothing_is_not_asked_for() -> None:
     assert advanced == []
 
 
+def test_a_node_that_cannot_pay_for_its_place_is_not_gone_on_from() -> None:
+    """Floors as a controller gives them, the first node excepted: the tree is the one that a heap
+    grows, and passes are run for its nodes alone."""
+    laws = [[0.6, 0.3, 0.1]] * 4
+    for floor in (0.05, 0.2, 0.4, 0.99):
+        advanced: list[int] = []
+        limits = Limits(30, floors=(-math.inf, *[math.log(floor)] * 29))
+        tree = grow(PerLevel(factorized(laws), advanced), limits)
+        assert listed(tree) == listed(grow(factorized(laws), limits, form="heap"))
+        assert sum(advanced) <= tree.nodes
+    assert tree.nodes == 1
+    # Negative control: without floors thirty nodes are kept, and more gone on from.
+    advanced = []
+    assert grow(PerLevel(factorized(laws), advanced), Limits(30)).nodes == 30
+    assert sum(advanced) > 20
+
+
 def test_scores_come_from_a_warmer_law_than_a_cold_request() -> None:
     logits = torch.tensor([[3.0, 2.0, 0.0]])
 
@@ -302,5 +319,7 @@ def test_auto_uses_the_heap_on_the_host_and_levels_elsewhere(
         grow(factorized([[0.5, 0.5]]), Limits(2))
     elsewhere = property(lambda self: torch.device("meta"))
     monkeypatch.setattr(Factorized, "device", elsewhere)
-    monkeypatch.setattr("draftwood.plugins.trees.best_first.levelled", lambda *_: TokenTree.root(1))
+    monkeypatch.setattr(
+        "draftwood.plugins.trees.best_first.levelled", lambda *_, **__: TokenTree.root(1)
+    )
     assert grow(factorized([[0.5, 0.5]]), Limits(2)).nodes == 0

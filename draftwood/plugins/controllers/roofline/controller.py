@@ -43,7 +43,8 @@ class Text:
     """What is known of one request. Hashable.
 
     budgets: recent ones, of rounds that drafted. tokens, seconds: decayed totals of what rounds
-    committed and cost, for the pace. idle: the drafter did not run in the round before.
+    committed and cost, for the pace. passes: of the drafter's model in its last round. idle: it was
+    not asked in the round before.
     """
 
     acceptance: Acceptance = field(factory=Acceptance)
@@ -51,6 +52,7 @@ class Text:
     budgets: tuple[int, ...] = ()
     tokens: float = 0.0
     seconds: float = 0.0
+    passes: int = 1
     idle: bool = True
 
 
@@ -85,8 +87,9 @@ class BestBudget(BudgetController[Prices, Text]):
         nodes = min(cap, self._max_nodes)
         pace, prices = self._least_pace(ctx.context, state), state.machine
         floors = prices.floors(nodes, ctx.context, pace, _believed(state.request).gain())
+        price = prices.pass_price(ctx.context) * self._pace(ctx.context, state)
         # What is never verified cannot prove itself: the first node is always drafted.
-        return Limits(nodes, floors=(-math.inf, *floors[1:]))
+        return Limits(nodes, floors=(-math.inf, *floors[1:]), pass_price=price)
 
     def go_on(self, growth: TokenTree, ctx: RoundContext, state: State) -> bool:
         """Whether one more level can pay for the drafter pass that it costs."""
@@ -97,7 +100,7 @@ class BestBudget(BudgetController[Prices, Text]):
     def choose(self, tree: TokenTree, ctx: RoundContext, state: State) -> int:
         """The best budget. The draft is sunk, so 0 costs it too."""
         tokens = np.array(_believed(state.request).surrogate(tree))
-        seconds = self._seconds(tree, ctx.context, state.machine)
+        seconds = self._seconds(tree, ctx.context, state.machine, ctx.passes)
         # A trial verifies at least one node: what is never verified cannot prove itself.
         least = 0 if state.request.switch.on else min(1, tree.nodes)
         if self._objective == "speed":
@@ -110,7 +113,12 @@ class BestBudget(BudgetController[Prices, Text]):
         text, prices, context = state.request, state.machine, stats.context
         if self._learns:
             prices = prices.learn(
-                stats.timings, stats.budget, context, stats.drafted, not text.idle
+                stats.timings,
+                stats.budget,
+                context,
+                stats.drafted,
+                not text.idle,
+                stats.passes,
             )
         if not stats.drafted:
             switch = text.switch.after_plain()
@@ -121,7 +129,7 @@ class BestBudget(BudgetController[Prices, Text]):
         acceptance = text.acceptance.learn(stats.tree, stats.verdict)
         tokens = np.array(acceptance.surrogate(stats.tree))
         context += stats.committed  # where the next round asks again
-        seconds = self._seconds(stats.tree, context, prices)
+        seconds = self._seconds(stats.tree, context, prices, stats.passes)
         best = int((tokens / seconds).argmax())
         switch = text.switch.after_draft(
             float(tokens[best]), float(seconds[best]), 1.0 / prices.plain_step(context)
@@ -132,6 +140,7 @@ class BestBudget(BudgetController[Prices, Text]):
             (*text.budgets[1 - RECENT :], stats.budget),
             0.9 * text.tokens + stats.committed,
             0.9 * text.seconds + float(seconds[-1]),
+            stats.passes,
             idle=False,
         )
         return ControllerState(prices, text)
@@ -140,22 +149,23 @@ class BestBudget(BudgetController[Prices, Text]):
         if not stats.drafted:
             return Forecast((1.0,), (state.machine.plain_step(stats.context),))
         tokens = _believed(state.request).surrogate(stats.tree)
-        seconds = self._seconds(stats.tree, stats.context, state.machine)
+        seconds = self._seconds(stats.tree, stats.context, state.machine, stats.passes)
         return Forecast(tuple(tokens), tuple(seconds.tolist()))
 
     def explain(self, state: State) -> str | None:
         return state.request.switch.explain()
 
-    def _seconds(self, tree: TokenTree, context: int, prices: Prices) -> np.ndarray:
+    def _seconds(self, tree: TokenTree, context: int, prices: Prices, passes: int) -> np.ndarray:
         """(N+1,) seconds of a round that drafted and verifies the first n draft nodes."""
-        return prices.forwards(len(tree), context) + prices.overhead(context)
+        return prices.forwards(len(tree), context) + prices.overhead(context, passes)
 
     def _least_pace(self, context: int, state: State) -> float:
         """Tokens per second that a round makes whatever it drafts."""
         if self._objective == "rate":
             return self._pace(context, state)
         prices = state.machine
-        return 1.0 / (prices.overhead(context) + float(prices.forwards(1, context)[0]))
+        overhead = prices.overhead(context, state.request.passes)
+        return 1.0 / (overhead + float(prices.forwards(1, context)[0]))
 
     def _pace(self, context: int, state: State) -> float:
         """Tokens per second reached so far; plain decoding's before the first round."""

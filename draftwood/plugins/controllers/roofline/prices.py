@@ -38,6 +38,9 @@ speculation is on, largest error believed, largest residual."""
 DRAFT, GROW, OTHER = 0.15, 0.02, 0.05
 """Before anything was measured, as shares of a plain forward."""
 
+UNSEEN = 0.9
+"""What the price of a level is held to be of what it was, for each round that grew none."""
+
 Polynomial = tuple[float, float, float, float, float]
 """Coefficients of 1, s, s^2, c and s c."""
 
@@ -82,9 +85,11 @@ class Prices:
 
     roof: seconds of forwards. residuals: log of measured over roof, per knot. ratios: recent (log
     of measured over predicted without drift, tokens), oldest first; the drift is their median.
-    draft, grow, other: recent seconds of these stages in rounds that drafted. plain: of everything
-    but the forward in rounds that did not. sizes: those that forwards are padded
-    to. source: prior, probe or store.
+    draft, grow, other: recent seconds of these stages in rounds that ran the drafter's model.
+    level: of growing one more level, where each runs it again, over the draft of the same round: a
+    ratio, as the levels that are not grown are not seen to get dearer. looked_up: of drafting and
+    growing in rounds that drafted without it. plain: of everything but the forward in rounds that
+    did not draft. sizes: those that forwards are padded to. source: prior, probe or store.
     """
 
     roof: Forwards
@@ -92,6 +97,8 @@ class Prices:
     ratios: tuple[tuple[float, int], ...] = ()
     draft: Window = ()
     grow: Window = ()
+    level: Window = ()
+    looked_up: Window = ()
     other: Window = ()
     plain: Window = ()
     sizes: tuple[int, ...] = ()
@@ -133,21 +140,22 @@ class Prices:
         known = np.minimum(place, len(self.sizes) - 1)
         return np.maximum(np.array(self.sizes)[known], tokens)
 
-    def overhead(self, context: int) -> float:
-        """Seconds of a round that drafts, its forward excluded."""
+    def overhead(self, context: int, passes: int = 1) -> float:
+        """Seconds of a round that drafts with `passes` of the drafter's model, its forward
+        excluded."""
         known = self.draft and self.grow and self.other
         unit = 0.0 if known else float(self.forwards(1, context)[0])
-        return (
-            middle(self.draft, DRAFT * unit)
-            + middle(self.grow, GROW * unit)
-            + middle(self.other, OTHER * unit)
-        )
+        other = middle(self.other, OTHER * unit)
+        if not passes:
+            return other + middle(self.looked_up, GROW * unit)
+        growing = middle(self.grow, GROW * unit) if passes == 1 else 0.0
+        draft = middle(self.draft, DRAFT * unit)
+        return other + draft + growing + (passes - 1) * middle(self.level, 1.0) * draft
 
-    def grown(self, passes: int, context: int) -> float:
-        """Seconds of a round that runs the drafter `passes` times, the forward excluded; the
-        stage that drafts is one pass, and what grows a tree beside its passes is next to none."""
-        unit = 0.0 if self.draft and self.other else float(self.forwards(1, context)[0])
-        return passes * middle(self.draft, DRAFT * unit) + middle(self.other, OTHER * unit)
+    def pass_price(self, context: int) -> float:
+        """Seconds that a round with a pass of the drafter's model takes longer than one that only
+        looks its draft up."""
+        return max(0.0, self.overhead(context, 1) - self.overhead(context, 0))
 
     def plain_step(self, context: int) -> float:
         """Seconds of a round that does not draft: one token, one forward."""
@@ -167,12 +175,19 @@ class Prices:
         return tuple(scores.tolist())
 
     def learn(
-        self, timings: Timings, nodes: int, context: int, drafted: bool, caught_up: bool
+        self,
+        timings: Timings,
+        nodes: int,
+        context: int,
+        drafted: bool,
+        caught_up: bool,
+        passes: int = 1,
     ) -> "Prices":
         """Prices after a round that verified `nodes` draft nodes.
 
-        caught_up: whether the drafter ran in the round before too. If not, `other` holds the time
-        it took to take in what it had missed, which is no price of a round.
+        caught_up: whether the drafter was asked in the round before too. If not, `other` holds the
+        time it took to take in what it had missed, which is no price of a round. passes: how often
+        its model ran.
         """
         changes: dict[str, Any] = {}
         if self.roof.corrected and timings.verify > 0.0:
@@ -183,12 +198,18 @@ class Prices:
             return evolve(self, plain=_slide(self.plain, other), **changes)
         if caught_up:
             changes["other"] = _slide(self.other, other)
-        return evolve(
-            self,
-            draft=_slide(self.draft, timings.draft),
-            grow=_slide(self.grow, timings.grow),
-            **changes,
-        )
+        if passes == 0:
+            looked_up = _slide(self.looked_up, timings.draft + timings.grow)
+            return evolve(self, looked_up=looked_up, **changes)
+        changes["draft"] = _slide(self.draft, timings.draft)
+        if passes == 1:
+            changes["grow"] = _slide(self.grow, timings.grow)
+            if self.level:  # a price that keeps levels from being grown must not be for ever
+                changes["level"] = _slide(self.level, UNSEEN * middle(self.level, 1.0))
+        elif timings.draft > 0.0:
+            ratio = timings.grow / (passes - 1) / timings.draft
+            changes["level"] = _slide(self.level, ratio)
+        return evolve(self, **changes)
 
     def _ratios(self, seconds: float, tokens: int, context: int) -> tuple[tuple[float, int], ...]:
         """The window of ratios after a forward of `tokens` that took `seconds`."""

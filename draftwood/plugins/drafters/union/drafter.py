@@ -1,9 +1,10 @@
 """`union`: what several drafters propose, in one tree (prompt lookup beside a block drafter)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from attrs import evolve
+import torch
+from attrs import define, evolve, field
 from torch import Tensor
 
 from draftwood.core.interfaces import Drafter, DraftSession, DraftWork, Target
@@ -14,8 +15,11 @@ from draftwood.plugins.drafters.draft_model.drafter import DraftModel
 from draftwood.plugins.drafters.eagle3.drafter import Eagle3
 from draftwood.plugins.drafters.ngram.drafter import Ngram
 from draftwood.plugins.drafters.options import UnionOptions
+from draftwood.plugins.drafters.union.host import HostMixture
 from draftwood.plugins.drafters.union.proposal import UnionProposal
 from draftwood.plugins.drafters.union.trust import Trust
+from draftwood.plugins.drafters.union.voice import Voice
+from draftwood.plugins.drafters.union.worth import NODES, Surplus, promised
 
 SOURCES: Mapping[str, Callable[[Any], Drafter]] = {
     "ngram": Ngram,
@@ -24,29 +28,64 @@ SOURCES: Mapping[str, Callable[[Any], Drafter]] = {
     "draft_model": DraftModel,
 }
 
-JUDGED_AT = 1.0
-"""Temperature at which sources are compared: at a low one a near miss counts as a miss."""
+FREE = {"ngram"}
+"""Sources that run no model: asked every round, and first."""
+
+OWED_LIMIT = 512
+"""Committed tokens whose features may wait for a source that is not asked."""
+
+
+@define(eq=False)
+class Source:
+    """One drafter's part in a request.
+
+    columns: of the features, which are its own. owed: committed tokens and their features that it
+    has not taken in, since it was not asked: many at once cost it less.
+    """
+
+    session: DraftSession
+    columns: slice
+    free: bool
+    owed: list[tuple[Sequence[int], Tensor | None]] = field(factory=list)
+
+    def commit(self, tokens: Sequence[int], features: Tensor | None) -> None:
+        own = None if self.columns.start == self.columns.stop else features
+        self.owed.append((tokens, None if own is None else own[:, self.columns]))
+        if self.free or sum(len(owed) for owed, _ in self.owed) >= OWED_LIMIT:
+            self.settle()
+
+    def settle(self) -> None:
+        """Take in what is owed."""
+        if self.owed:
+            tokens = [token for some, _ in self.owed for token in some]
+            features = [some for _, some in self.owed if some is not None]
+            self.session.commit(tokens, torch.cat(features) if features else None)
+            self.owed = []
+
+    def fork(self) -> "Source":
+        return evolve(self, session=self.session.fork(), owed=self.owed.copy())
 
 
 class UnionSession(DraftSession):
-    """One request: a session of each source, and how much each is believed.
+    """One request: its sources, how much each is believed, and what asking all is worth.
 
-    said: what each source gave the next token when it last proposed, (V,) or None for silence;
-    None once that was learnt from. waits: whether only the anchor was committed since, so that
-    the token they are judged by is the next one.
+    said: what each source last proposed, None for those that were not asked; empty once that was
+    learnt from. waits: whether only the anchor was committed since, so that the token they are
+    judged by is the next one.
     """
 
     def __init__(
         self,
-        inner: Sequence[DraftSession],
-        columns: Sequence[slice],
+        sources: Sequence[Source],
         sampling: Sampling,
         trust: Trust,
-        said: tuple[Tensor | None, ...] | None = None,
+        surplus: Surplus | None = None,
+        said: tuple[Voice | None, ...] = (),
         waits: bool = False,
     ) -> None:
-        self.inner, self.columns, self.sampling = tuple(inner), tuple(columns), sampling
-        self.trust, self.said, self.waits = trust, said, waits
+        self.sources, self.sampling = tuple(sources), sampling
+        self.trust, self.surplus = trust, surplus or Surplus()
+        self.said, self.waits = said, waits
 
     def commit(self, tokens: Sequence[int], features: Tensor | None) -> None:
         if self.waits:
@@ -54,26 +93,30 @@ class UnionSession(DraftSession):
         elif len(tokens) > 1:
             self.learn(tokens[1])
         else:
-            self.waits = self.said is not None
-        for session, columns in zip(self.inner, self.columns, strict=True):
-            none = features is None or columns.start == columns.stop
-            session.commit(tokens, None if none else features[:, columns])  # type: ignore[index]
+            self.waits = bool(self.said)
+        for source in self.sources:
+            source.commit(tokens, features)
 
     def learn(self, token: int) -> None:
         """The token that came after what was last proposed for."""
-        if self.said is not None:
-            given = [None if law is None else float(law[token]) for law in self.said]
+        if self.said:
+            given = [None if voice is None else voice.chance(token) for voice in self.said]
             self.trust = self.trust.learn(given)
-        self.said, self.waits = None, False
+        self.said, self.waits = (), False
 
     def fork(self) -> "UnionSession":
-        inner = [session.fork() for session in self.inner]
-        return UnionSession(inner, self.columns, self.sampling, self.trust, self.said, self.waits)
+        sources = [source.fork() for source in self.sources]
+        return UnionSession(sources, self.sampling, self.trust, self.surplus, self.said, self.waits)
 
 
 class Union(Drafter):
     """Mixes the laws of its sources; see `UnionProposal`. Each is believed as far as the tokens
-    that came were likely under it, round after round."""
+    that came were likely under it, round after round.
+
+    Sources that run a model are left out of rounds in which what they usually add to a promise
+    like that of the others is worth less than their time (`Limits.pass_price`). Which are asked
+    depends on committed tokens and on times alone, never on a draw, so laws stay exact.
+    """
 
     def __init__(self, options: UnionOptions) -> None:
         self.names = [name for name, _ in options.given]
@@ -92,13 +135,13 @@ class Union(Drafter):
     def open(self, target: Target, sampling: Sampling) -> UnionSession:
         # Filters apply once, to the mixed law.
         own = Sampling(sampling.temperature)
-        inner = [source.open(target, own) for source in self.sources]
-        width, start, columns = self._width(target), 0, []
-        for source in self.sources:
-            end = start + width * len(source.taps)
-            columns.append(slice(start, end))
+        width, start, sources = self._width(target), 0, []
+        for name, drafter in zip(self.names, self.sources, strict=True):
+            end = start + width * len(drafter.taps)
+            session = drafter.open(target, own)
+            sources.append(Source(session, slice(start, end), name in FREE))
             start = end
-        return UnionSession(inner, columns, sampling, Trust.even(len(inner)))
+        return UnionSession(sources, sampling, Trust.even(len(sources)))
 
     def _width(self, target: Target) -> int:
         """Columns of one tapped layer."""
@@ -112,20 +155,58 @@ class Union(Drafter):
         assert isinstance(session, UnionSession)
         if session.waits:
             session.learn(item.anchor)
-        proposals: list[Proposal] = []
-        for name, source, inner in zip(self.names, self.sources, session.inner, strict=True):
-            part = evolve(item, session=inner, rng=item.rng.stream(name))
-            proposals.extend(source.propose([part]))
-        union = UnionProposal(
-            tuple(proposals),
-            tuple(session.trust.weights()),
+        free = [i for i, source in enumerate(session.sources) if source.free]
+        rest = [i for i, source in enumerate(session.sources) if not source.free]
+        proposals = self._ask(free, item)
+        voices = self._voices(proposals)
+        # Without a price, or with nothing to compare, there is no question.
+        price = item.limits.pass_price if free and rest else 0.0
+        promise = self._promise(voices, item) if price > 0.0 else None
+        if promise is not None and not session.surplus.pays(promise, price):
+            session.surplus = session.surplus.after_skip(promise)
+        else:
+            asked = self._ask(rest, item)
+            proposals |= asked
+            voices |= self._voices(asked)
+            whole = self._promise(voices, item) if promise is not None else None
+            if promise is not None and whole is not None:
+                session.surplus = session.surplus.learn(promise, whole - promise)
+        session.said = tuple(voices.get(i) for i in range(len(session.sources)))
+        spoke, weights = sorted(proposals), session.trust.weights()
+        total = sum(weights[i] for i in spoke)
+        return UnionProposal(
+            tuple(proposals[i] for i in spoke),
+            tuple(weights[i] / total for i in spoke),
             session.sampling,
             self._vocab_size,
-            any(proposal.pass_per_level for proposal in proposals),
         )
-        judged = union.tempered(JUDGED_AT)
-        laws = judged.spoken(judged.root())
-        session.said = tuple(
-            None if law is None or not float(law.sum()) > 0 else law[0] for law in laws
-        )
-        return union
+
+    def _ask(self, which: Iterable[int], item: DraftWork) -> dict[int, Proposal]:
+        """Proposals of these sources, by their place."""
+        session = item.session
+        assert isinstance(session, UnionSession)
+        proposals = {}
+        for i in which:
+            source = session.sources[i]
+            source.settle()
+            part = evolve(item, session=source.session, rng=item.rng.stream(self.names[i]))
+            (proposals[i],) = self.sources[i].propose([part])
+        return proposals
+
+    def _voices(self, proposals: Mapping[int, Proposal]) -> dict[int, Voice]:
+        return {i: Voice.of(one, self._vocab_size) for i, one in proposals.items()}
+
+    def _promise(self, voices: Mapping[int, Voice], item: DraftWork) -> float | None:
+        """Tokens that a round with these sources is expected to commit, the bonus included; None
+        if to know it would take more passes."""
+        session = item.session
+        assert isinstance(session, UnionSession)
+        listed = [voice.listed for voice in voices.values() if voice.listed is not None]
+        if len(listed) < len(voices):
+            return None
+        weights = session.trust.weights()
+        mixture = HostMixture(listed, [weights[i] for i in voices])
+        depth = max(voice.depth for voice in voices.values())
+        if item.limits.depth is not None:
+            depth = min(depth, item.limits.depth)
+        return promised(mixture.following, depth, min(NODES, item.limits.nodes))

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Protocol
 
 from attrs import define, field, frozen
@@ -26,6 +27,11 @@ class Said:
     chances: dict[int, float]
     rest: float
     place: int = 0
+
+    @cached_property
+    def ranked(self) -> list[tuple[int, float]]:
+        """(token, log chance) of the listed ones, best first, equal ones by token id."""
+        return _ranked(self.chances)
 
 
 class Listing(Protocol):
@@ -91,6 +97,11 @@ class Tabled:
         return self._rows[row]
 
 
+def _ranked(chances: dict[int, float]) -> list[tuple[int, float]]:
+    ordered = sorted(chances.items(), key=lambda pair: (-pair[1], pair[0]))
+    return [(token, math.log(chance)) for token, chance in ordered if chance > 0.0]
+
+
 @define(eq=False)
 class HostMixture:
     """Mixes sources along paths, as `UnionProposal` does with whole laws.
@@ -106,13 +117,16 @@ class HostMixture:
         """(token, log chance) of every token that a source lists after `path`, best first."""
         weights, said = self._state(path)
         speaking = [(w, s) for w, s in zip(weights, said, strict=True) if s and s.chances]
+        if len(speaking) < 2:
+            return speaking[0][1].ranked if speaking else []
         total = sum(weight for weight, _ in speaking)
-        mixed = {
-            token: sum(w * s.chances.get(token, s.rest) for w, s in speaking) / total
-            for token in {token for _, s in speaking for token in s.chances}
-        }
-        ordered = sorted(mixed.items(), key=lambda pair: (-pair[1], pair[0]))
-        return [(token, math.log(chance)) for token, chance in ordered]
+        rest = sum(weight * one.rest for weight, one in speaking) / total
+        mixed: dict[int, float] = {}
+        for weight, one in speaking:
+            share = weight / total
+            for token, chance in one.chances.items():
+                mixed[token] = mixed.get(token, rest) + share * (chance - one.rest)
+        return _ranked(mixed)
 
     def _state(self, path: Path) -> tuple[list[float], list[Said | None]]:
         """The sources' weights after a path, and what each says there."""

@@ -16,6 +16,14 @@ from draftwood.plugins.drafters.union.host import (
 )
 
 
+def listing(source: Proposal, vocab_size: int) -> Listing | None:
+    """What a source says, token by token on the host; None where that would run its model."""
+    if isinstance(source, Guesses):
+        return Guessed(source, vocab_size)
+    table = source.table(LISTED)
+    return None if table is None else Tabled(table)
+
+
 @define(eq=False)
 class Nodes:
     """A frontier's state. weights: (F, S) float64, of each source after a node's path, summing to
@@ -42,7 +50,14 @@ class UnionProposal(Proposal):
     weights: tuple[float, ...]
     sampling: Sampling
     vocab_size: int
-    pass_per_level: bool  # type: ignore[misc]
+
+    @property
+    def pass_per_level(self) -> bool:  # type: ignore[override]
+        return any(source.pass_per_level for source in self.sources)
+
+    @property
+    def passes(self) -> int:  # type: ignore[override]
+        return sum(source.passes for source in self.sources)
 
     @property
     def max_depth(self) -> int:  # type: ignore[override]
@@ -74,15 +89,11 @@ class UnionProposal(Proposal):
         sampling = self.sampling
         if sampling.greedy or sampling.top_k or sampling.top_p or sampling.min_p:
             return None
-        listings: list[Listing] = []
-        for source in self.sources:
-            if isinstance(source, Guesses):
-                listings.append(Guessed(source, self.vocab_size))
-            elif (table := source.table(LISTED)) is not None:
-                listings.append(Tabled(table))
-            else:
-                return None
-        mixture = HostMixture(listings, self.weights)
+        listings = [listing(source, self.vocab_size) for source in self.sources]
+        known = [one for one in listings if one is not None]
+        if len(known) < len(listings):
+            return None
+        mixture = HostMixture(known, self.weights)
         return lazy_table(mixture.following, self.max_depth, k)
 
     def law(self, at: Frontier) -> Tensor:
