@@ -11,6 +11,10 @@ from hypothesis import strategies as st
 from draftwood.core.laws import best
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Factorized, Frontier, Mixture, Vocabulary
+from draftwood.core.randomness import Seeded
+from draftwood.core.values import Limits
+from draftwood.plugins.trees.best_first import BestFirst
+from draftwood.plugins.trees.options import BestFirstOptions
 
 V, D = 4, 3
 PLAIN = Sampling(1.0)
@@ -197,3 +201,23 @@ def test_greedy_branches_are_each_branchs_best_tokens_in_the_targets_ids() -> No
     mapped = Mixture(small.prior, small.logits, PLAIN, Vocabulary(8, ids))
     assert mapped.greedy().equal(ids[small.logits.argmax(-1)])
     assert mapped.greedy().equal(mapped.tempered(0.0).greedy())
+
+
+@pytest.mark.parametrize("vocabulary", [6, 600])
+def test_a_certain_token_never_raises_a_paths_score(vocabulary: int) -> None:
+    """Else rounding would put a node before its parent."""
+    logits = torch.zeros(4, 3, vocabulary)
+    logits[..., 1] = 200.0
+    overshot = 0
+    for seed in range(400):
+        prior = torch.randn(4, generator=torch.Generator().manual_seed(seed))
+        found = Mixture(prior, logits, PLAIN, Vocabulary(vocabulary))
+        if not found.law(found.root()).max() > 1:
+            continue
+        overshot += 1
+        assert found.expand(found.root(), 2).log_q.max() <= 0
+        tree = BestFirst(BestFirstOptions(max_nodes=3, form="levelled")).grow(
+            0, found, Limits(3), lambda tree: True, Seeded(0)
+        )
+        tree.validate()
+    assert overshot > 0  # weights in float32 do add up to more than 1

@@ -84,14 +84,14 @@ class Mixture(Proposal):
                 return Children(children.tokens, children.log_q)
             width *= 2
         tokens, law = best(self.law(at), k)
-        return Children(tokens, law.double().log())
+        return Children(tokens, _log(law))
 
     def _among(self, at: Frontier, k: int, width: int) -> Children:
         """Children among each branch's `width` best tokens, and the bound of the others."""
         ids, laws, rest = self._laws.short(at.depth, width)
         tokens, law = best(_mixed(at.state, laws), k, ids)
         missed = _mixed(at.state, rest[:, None])[:, 0]
-        return Children(tokens, law.double().log(), missed.double().log() + MARGIN)
+        return Children(tokens, _log(law), missed.double().log() + MARGIN)
 
     def shortlisted(self, width: int) -> Proposal:
         return _Shortlist(self, width) if self._laws.shortens(width) else self
@@ -122,6 +122,12 @@ def _mixed(weights: Tensor, laws: Tensor) -> Tensor:
     for branch in range(1, laws.shape[0]):
         total += weights[:, branch] * laws[branch]
     return total
+
+
+def _log(law: Tensor) -> Tensor:
+    """float64, at most 0: weights add up to 1 only nearly, and a certain token must not raise the
+    score of a path, or it would be grown before its parent."""
+    return law.double().log().clamp_(max=0.0)
 
 
 class _Laws:
