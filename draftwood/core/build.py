@@ -79,11 +79,15 @@ def _load_target(
     place = resolve(wanted.model, "target")
     if tokenizer is None:
         tokenizer = load_tokenizer(
-            place, revision=wanted.revision, trust_remote_code=wanted.trust_remote_code
+            place,
+            revision=wanted.revision,
+            gguf_file=wanted.gguf_file,
+            trust_remote_code=wanted.trust_remote_code,
         )
     target = load_target(
         place,
         revision=wanted.revision,
+        gguf_file=wanted.gguf_file,
         device=runtime.device,
         dtype=runtime.dtype,
         attention=runtime.attention,

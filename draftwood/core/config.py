@@ -39,12 +39,14 @@ def _positive(_: Any, attribute: "attrs.Attribute[Any]", value: int | str) -> No
 class TargetConfig:
     """The model whose law is preserved.
 
-    model: a folder, a hub name, or `builtin`. revision: of a hub name. trust_remote_code: run
-    code that comes with the checkpoint. allow_pickle: read weights that are not safetensors.
+    model: a folder, a hub name, a GGUF file, or `builtin`. revision: of a hub name. gguf_file: the
+    name of a GGUF file in that folder or repository, whose weights are unpacked. trust_remote_code:
+    run code that comes with the checkpoint. allow_pickle: read weights that are not safetensors.
     """
 
     model: Path | str
     revision: str | None = field(default=None, validator=optional(min_len(1)))
+    gguf_file: str | None = field(default=None, validator=optional(min_len(1)))
     trust_remote_code: bool = False
     allow_pickle: bool = False
 

@@ -1,5 +1,6 @@
 """Targets and tokenizers from a folder, a hub name, or a model that is already in memory."""
 
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 from draftwood.core.errors import CheckpointError, ConfigError, PairingError, Problem
+from draftwood.core.hf import gguf
 from draftwood.core.hf.graphs import Mode
 from draftwood.core.hf.parallel import decide_together, placement
 from draftwood.core.hf.target import HFTarget
@@ -20,6 +22,7 @@ def load_target(
     model: str | Path,
     *,
     revision: str | None = None,
+    gguf_file: str | None = None,
     device: str = "auto",
     dtype: str = "auto",
     attention: Literal["auto", "sdpa", "eager"] = "auto",
@@ -33,13 +36,14 @@ def load_target(
 ) -> HFTarget:
     """Load a causal LM as a target.
 
-    model: a folder or a hub name. device: "auto" takes a GPU if there is one. dtype: a torch
-    dtype's name, or "auto" for the checkpoint's own. attention: "auto" is sdpa where the model has
-    it, else eager. threads: CPU threads of the whole process; "auto" leaves them. tokenizer: the
-    one whose vocabulary bounds what may be emitted. parallel: one device, each layer split over
-    the processes of torchrun, or layers spread over the GPUs of this process (see
-    `draftwood.core.hf.parallel`); the last two choose devices themselves. graphs: whether forwards
-    are captured (see `draftwood.core.hf.graphs`).
+    model: a folder, a hub name or a GGUF file. gguf_file: the name of one in the folder or
+    repository; its weights are unpacked, to float32 if the dtype is "auto". device: "auto" takes a
+    GPU if there is one. dtype: a torch dtype's name, or "auto" for the checkpoint's own. attention:
+    "auto" is sdpa where the model has it, else eager. threads: CPU threads of the whole process;
+    "auto" leaves them. tokenizer: the one whose vocabulary bounds what may be emitted. parallel:
+    one device, each layer split over the processes of torchrun, or layers spread over the GPUs of
+    this process (see `draftwood.core.hf.parallel`); the last two choose devices themselves.
+    graphs: whether forwards are captured (see `draftwood.core.hf.graphs`).
 
     Raises CheckpointError if nothing can be loaded, naming why (safetensors are required unless
     allow_pickle, code in the checkpoint runs only with trust_remote_code), and UnsupportedTarget
@@ -55,19 +59,22 @@ def load_target(
     }
     if attention != "auto":
         options["attn_implementation"] = attention
-    if not allow_pickle:
+    source, stored = gguf.located(model, gguf_file)
+    if stored:
+        options |= gguf.unpacked(stored)
+    elif not allow_pickle:
         options["use_safetensors"] = True
     try:
         with _without_bars():
             code = {"revision": options["revision"], "trust_remote_code": trust_remote_code}
-            placed = placement(parallel, str(model), **code)
+            placed = placement(parallel, source, **code, **stored)
             options |= placed
-            loaded = AutoModelForCausalLM.from_pretrained(str(model), **options)
-    except (OSError, ValueError, KeyError, ImportError) as error:
+            loaded = AutoModelForCausalLM.from_pretrained(source, **options)
+    except _UNREADABLE as error:
         raise CheckpointError(
             f"the target {str(model)!r} cannot be loaded with transformers {VERSION}: {error}\n"
             "  weights must be safetensors (allow_pickle: true accepts others); code inside a "
-            "checkpoint runs only with trust_remote_code: true"
+            f"checkpoint runs only with trust_remote_code: true{gguf.hint(model)}"
         ) from error
     loaded = (loaded if placed else loaded.to(place)).eval()
     return wrap_model(
@@ -100,23 +107,31 @@ def wrap_model(
     return target
 
 
+_UNREADABLE = (OSError, ValueError, KeyError, ImportError, struct.error)
+"""What transformers raises for files that are not there, broken, or of another kind."""
+
 _TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "*.tiktoken")
 
 
 def load_tokenizer(
-    model: str | Path, *, revision: str | None = None, trust_remote_code: bool = False
+    model: str | Path,
+    *,
+    revision: str | None = None,
+    gguf_file: str | None = None,
+    trust_remote_code: bool = False,
 ) -> Any | None:
-    """The tokenizer beside a checkpoint; None if its folder has none. CheckpointError if it
-    cannot be loaded."""
-    folder = Path(model)
+    """The tokenizer beside a checkpoint, or in a GGUF file; None if its folder has none.
+    CheckpointError if it cannot be loaded."""
+    source, stored = gguf.located(model, gguf_file)
+    folder = Path(source)
     # transformers makes up an empty tokenizer for a folder that holds only a model.
-    if folder.is_dir() and not any(any(folder.glob(name)) for name in _TOKENIZER_FILES):
+    if not stored and folder.is_dir() and not any(any(folder.glob(n)) for n in _TOKENIZER_FILES):
         return None
     try:
         return AutoTokenizer.from_pretrained(
-            str(model), revision=revision or "main", trust_remote_code=trust_remote_code
+            source, revision=revision or "main", trust_remote_code=trust_remote_code, **stored
         )
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except _UNREADABLE as error:
         raise CheckpointError(
             f"the tokenizer of {str(model)!r} cannot be loaded: {error}"
         ) from error
