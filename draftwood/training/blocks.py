@@ -1,5 +1,6 @@
 """`drafter.algorithm: dflash`: block drafters, trained on many anchors of each text at once."""
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,25 +10,28 @@ import torch
 from torch import Tensor, nn
 
 from draftwood.core.errors import PairingError
-from draftwood.core.hf.taps import decoder_of
 from draftwood.core.hf.versions import text_config
 from draftwood.plugins.drafters.dflash.config import DFlashConfig
 from draftwood.plugins.drafters.dflash.model import DFlashModel
 from draftwood.training.branch_evaluation import BranchAcceptance
 from draftwood.training.branch_head import label_log_probs
-from draftwood.training.config import BlockOptions, BlockShape, DFlashTraining
+from draftwood.training.config import BlockOptions, BlockShape, DFlashTraining, SingleOptions
 from draftwood.training.evaluation import Acceptance, accepted
 from draftwood.training.export import export
+from draftwood.training.inherited import embedding_scale, final_norm, rope_theta
 from draftwood.training.objectives import Blocks, find
+from draftwood.training.pace import Clock, Progress
 from draftwood.training.packing import draw
 from draftwood.training.trainable import Data, Trainable
+from draftwood.training.vocabulary import as_drafts, coverage, most_frequent, offsets
 
 COLDEST = 0.5
 """Colder texts, greedy ones among them, count as written at this temperature in `tempered`."""
 
 
 class TrainableBlocks(Trainable):
-    """A DFlash drafter. embedding, head: the target's (V, d), frozen, in float32."""
+    """A DFlash drafter. embedding, head: the target's (V, d), frozen, in float32; of a drafter
+    with a reduced vocabulary, `head` becomes the rows of its tokens (V_draft, d)."""
 
     model: DFlashModel
 
@@ -37,13 +41,15 @@ class TrainableBlocks(Trainable):
         self.model, self.embedding, self.head, self.options = model, embedding, head, options
         self.objective = find(options)
         self.wants_likelihoods = options.objective == "al"
+        self.sizes: Tensor | None = None  # what features are divided by
 
     @classmethod
     def of(cls, config: DFlashTraining, target: Any, tokenizer: Any) -> "TrainableBlocks":
         """A new one for a loaded target. Raises PairingError or ConfigError where they do not
         fit."""
         find(config.train)
-        drafter = drafter_config(config.drafter, target.model, tokenizer)
+        shape = config.drafter
+        drafter = drafter_config(shape, target.model, tokenizer, shape.vocabulary)
         return cls(
             initialise(DFlashModel(drafter), target.model).to(target.device),
             target.embedding_weight().detach().float(),
@@ -54,6 +60,27 @@ class TrainableBlocks(Trainable):
     @property
     def layers(self) -> tuple[int, ...]:
         return self.model.config.target_layer_ids
+
+    @property
+    def reduced(self) -> bool:
+        """Whether the drafter can say only some of the target's tokens."""
+        return self.model.config.draft_vocab_size < self.model.config.vocab_size
+
+    def prepare(self, data: Data) -> None:
+        if isinstance(self.options, SingleOptions) and self.options.scale_features:
+            self.sizes = data.features.sizes().to(self.model.device)
+        if self.reduced:
+            self._choose_vocabulary(data)
+
+    def _choose_vocabulary(self, data: Data) -> None:
+        config = self.model.config
+        ids = most_frequent(data.samples, config.draft_vocab_size, config.vocab_size)
+        for name, samples in (("train", data.samples), ("heldout", data.heldout)):
+            share = coverage(samples, ids, config.vocab_size)
+            words = f"{len(ids)} tokens make up {share:.1%} of what was written"
+            Progress(f"vocabulary {name}", Clock()).say(words)
+        ids = ids.to(self.model.device)
+        self.model.d2t, self.head = offsets(ids), self.head[ids]
 
     def batch(self, data: Data, key: tuple[int, int]) -> tuple[Tensor, ...]:
         """Embeddings, features, anchors, labels, which of those are valid, their log p, and the
@@ -70,6 +97,9 @@ class TrainableBlocks(Trainable):
             likelihoods=data.likelihoods,
         )
         embeds = self.embedding[packed.tokens.to(device)] * config.input_embedding_scale
+        if (ids := self.model.draft_to_target()) is not None:
+            own = as_drafts(packed.labels, packed.valid, ids.cpu(), config.vocab_size)
+            packed = attrs.evolve(packed, labels=own[0], valid=own[1])
         parts = attrs.astuple(packed, recurse=False, filter=lambda part, _: part.name != "tokens")
         return embeds, *(part.to(device) for part in parts)
 
@@ -79,9 +109,12 @@ class TrainableBlocks(Trainable):
     def _blocks(self, *batch: Tensor) -> Blocks:
         """What the drafter says about a batch."""
         embeds, features, anchors, labels, valid, log_p, temperatures = batch
+        features = features.to(embeds.dtype)
+        if self.sizes is not None:
+            features = features / self.sizes
         heat = temperatures.flatten().clamp_min(COLDEST) if self.options.tempered else None
         with torch.autocast(embeds.device.type, torch.bfloat16, enabled=self.options.autocast):
-            hidden = self.model.blocks(features.to(embeds.dtype), embeds, anchors).flatten(0, 1)
+            hidden = self.model.blocks(features, embeds, anchors).flatten(0, 1)
             branches = label_log_probs(
                 self.model,
                 hidden[:, 1:],
@@ -99,15 +132,25 @@ class TrainableBlocks(Trainable):
 
     def evaluate(self, data: Data) -> Sequence[Acceptance | BranchAcceptance]:
         found = data.heldout, data.heldout_features
-        return accepted(self.model, *found, self.embedding, self.head)
+        return accepted(self.finished(), *found, self.embedding, self.head)
 
     def export(self, folder: Path) -> None:
-        export(self.model, folder)
+        export(self.finished(), folder, head=self.head if self.reduced else None)
+
+    def finished(self) -> DFlashModel:
+        """The drafter as others load it, which reads features as they are."""
+        if self.sizes is None:
+            return self.model
+        model = copy.deepcopy(self.model)
+        model.fc.weight.data /= self.sizes
+        return model
 
 
-def drafter_config(shape: BlockShape, model: Any, tokenizer: Any) -> DFlashConfig:
-    """The drafter's config for this target. Raises PairingError for taps or a mask token that the
-    target does not have."""
+def drafter_config(
+    shape: BlockShape, model: Any, tokenizer: Any, vocabulary: int | None = None
+) -> DFlashConfig:
+    """The drafter's config for this target. vocabulary: how many tokens it can say, None for all.
+    Raises PairingError for taps, a mask token or a vocabulary that the target does not have."""
     text = text_config(model)
     depth = text.num_hidden_layers
     check_taps(shape.taps, depth)
@@ -121,6 +164,10 @@ def drafter_config(shape: BlockShape, model: Any, tokenizer: Any) -> DFlashConfi
             f"drafter.mask_token: {shape.mask_token!r} is no token of the target; name one that "
             f"never occurs in text, by its text or as an id below {text.vocab_size}"
         )
+    if vocabulary is not None and vocabulary > text.vocab_size:
+        raise PairingError(
+            f"drafter.vocabulary: {vocabulary} tokens of a target that has {text.vocab_size}"
+        )
     return DFlashConfig(
         hidden_size=text.hidden_size,
         num_layers=shape.layers,
@@ -129,7 +176,7 @@ def drafter_config(shape: BlockShape, model: Any, tokenizer: Any) -> DFlashConfi
         head_dim=shape.head_dim,
         intermediate_size=shape.intermediate,
         vocab_size=text.vocab_size,
-        draft_vocab_size=text.vocab_size,
+        draft_vocab_size=vocabulary or text.vocab_size,
         block_size=shape.block_size,
         mask_token_id=mask,
         target_layer_ids=shape.taps,
@@ -137,8 +184,9 @@ def drafter_config(shape: BlockShape, model: Any, tokenizer: Any) -> DFlashConfi
         target_hidden_size=text.hidden_size,
         causal=(False,) * shape.layers,
         windows=(None,) * shape.layers,
-        rope_theta=float(text.rope_parameters["rope_theta"]),
+        rope_theta=rope_theta(text),
         max_position_embeddings=text.max_position_embeddings,
+        input_embedding_scale=embedding_scale(model),
     )
 
 
@@ -156,7 +204,7 @@ def initialise(model: DFlashModel, target: Any = None) -> DFlashModel:
     for layer in model.stacked:
         nn.init.zeros_(layer.self_attn.o_proj.weight)
         nn.init.zeros_(layer.mlp.down_proj.weight)
-    norm = getattr(decoder_of(target), "norm", None) if target is not None else None
-    if norm is not None and getattr(norm, "weight", None) is not None:
-        model.norm.weight.data.copy_(norm.weight.data)
+    scale = final_norm(target) if target is not None else None
+    if scale is not None:
+        model.norm.weight.data.copy_(scale)
     return model

@@ -85,9 +85,14 @@ class BlockShape(DrafterOptions):
 
 @frozen(kw_only=True)
 class DFlashShape(BlockShape):
-    """A block drafter of one branch."""
+    """A block drafter of one branch.
+
+    vocabulary: how many tokens it can say, those that are most frequent in the samples; None for
+    all of the target's. Its head is the target's rows of these tokens and goes into the checkpoint.
+    """
 
     algorithm: Literal["dflash"] = "dflash"
+    vocabulary: int | None = field(default=None, validator=optional(ge(2)))
 
 
 @frozen(kw_only=True)
@@ -187,6 +192,15 @@ class BlockOptions(OptimiserOptions):
 
 
 @frozen(kw_only=True)
+class SingleOptions(BlockOptions):
+    """Of DFlash. scale_features: learn from features divided by their size, dimension by dimension,
+    and put the division into the checkpoint's first matrix: for targets whose layers are of very
+    different size, or have a few huge dimensions."""
+
+    scale_features: bool = False
+
+
+@frozen(kw_only=True)
 class MixtureOptions(BlockOptions):
     """Of DBlast. balance: weight of KL(mean prior || uniform) beside the objective, against
     branches that are never chosen."""
@@ -252,7 +266,7 @@ class DFlashTraining(TrainingConfig):
     """A training file with `drafter.algorithm: dflash`, or with none."""
 
     drafter: DFlashShape
-    train: BlockOptions = field(factory=BlockOptions)
+    train: SingleOptions = field(factory=SingleOptions)
 
 
 @frozen(kw_only=True)

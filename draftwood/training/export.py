@@ -6,16 +6,32 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
+from torch import Tensor
 
 from draftwood.plugins.drafters.dblast.config import SECTION, DBlastConfig
 from draftwood.plugins.drafters.dflash.config import FULL, SLIDING, DFlashConfig
 from draftwood.plugins.drafters.dflash.model import DFlashModel
 
 
-def export(model: DFlashModel, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
-    """Write config.json and model.safetensors, each replaced at once, weights rounded to dtype."""
+def export(
+    model: DFlashModel,
+    folder: Path,
+    dtype: torch.dtype = torch.bfloat16,
+    *,
+    head: Tensor | None = None,
+) -> None:
+    """Write config.json and model.safetensors, each replaced at once, weights rounded to dtype.
+
+    head: (V_draft, d), which a checkpoint with a reduced vocabulary brings along.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    state = {name: tensor.to(dtype).cpu() for name, tensor in model.published_state().items()}
+    state = model.published_state()
+    if head is not None:
+        state["lm_head.weight"] = head
+    state = {
+        name: (tensor.to(dtype) if tensor.is_floating_point() else tensor).cpu().contiguous()
+        for name, tensor in state.items()
+    }
     weights = folder / "model.safetensors.partial"
     save_file(state, weights, metadata={"format": "pt"})
     config = folder / "config.json.partial"
@@ -27,6 +43,10 @@ def export(model: DFlashModel, folder: Path, dtype: torch.dtype = torch.bfloat16
 def as_published(config: DFlashConfig, dtype: torch.dtype) -> dict[str, Any]:
     """config.json of a first-generation drafter; of several branches, with a `dblast_config`."""
     published = _as_dflash(config, dtype)
+    if config.draft_vocab_size != config.vocab_size:
+        published["draft_vocab_size"] = config.draft_vocab_size
+    if config.input_embedding_scale != 1.0:
+        published["input_embedding_scale"] = config.input_embedding_scale
     if isinstance(config, DBlastConfig) and config.branches > 1:
         published[SECTION] = config.section()
     return published

@@ -42,6 +42,7 @@ def _stages(config: TrainingConfig, resume: bool) -> Path:
     trainable = _trainable(config, target, tokenizer)
     with first_goes_first():
         data = _data(config, target, tokenizer, trainable)
+    trainable.prepare(data)
     trainer = Trainer(
         trainable,
         data,

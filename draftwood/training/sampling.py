@@ -88,20 +88,27 @@ def write(model: Any, prompts: Tensor, temperatures: Tensor, length: int, seed: 
     rows, n = prompts.shape
     tokens = torch.empty((rows, length), dtype=torch.long, device=prompts.device)
     tokens[:, :n] = prompts
-    greedy = temperatures < GREEDY_BELOW
-    scale = 1 / torch.where(greedy, 1.0, temperatures)[:, None]
     with grouped_attention(model):
         cache = BatchCache(model, length)
         fed = prompts
         for at in range(n, length):
             positions = torch.arange(at - fed.shape[1], at, device=prompts.device)[None]
             logits = model(fed, position_ids=positions, logits_to_keep=1, **cache.argument())
-            logits = logits.logits[:, -1].float()
-            # Dividing a softmax by exponentials and taking the argmax draws from it (Gumbel).
-            noise = torch.empty_like(logits).exponential_(generator=generator).log_()
-            noise.masked_fill_(greedy[:, None], 0.0)
-            tokens[:, at] = (logits * scale - noise).argmax(-1)
+            tokens[:, at] = _drawn(logits.logits[:, -1], temperatures, generator)
             fed = tokens[:, at : at + 1]
+    return tokens
+
+
+def _drawn(logits: Tensor, temperatures: Tensor, generator: torch.Generator) -> Tensor:
+    """(N,) one token for each row of (N, V). Noise is made for the rows that need it alone: over
+    a large vocabulary it costs as much as the model."""
+    tokens = logits.argmax(-1)
+    hot = torch.nonzero(temperatures >= GREEDY_BELOW)[:, 0]
+    if len(hot):
+        scores = logits[hot].float() / temperatures[hot, None]
+        # Dividing a softmax by exponentials and taking the argmax draws from it (Gumbel).
+        noise = torch.empty_like(scores).exponential_(generator=generator).log_()
+        tokens[hot] = (scores - noise).argmax(-1)
     return tokens
 
 
@@ -125,7 +132,8 @@ def sample(
 ) -> Samples:
     """`count` texts, cached batch by batch under `folder`; finished batches are read back.
 
-    Batch i depends on the seed and i alone, so an interrupted run continues where it was.
+    A batch depends on the seed, its number and its size alone, so an interrupted run continues
+    where it was.
     """
     whole = folder.with_suffix(".npz")
     if whole.exists():
@@ -140,7 +148,8 @@ def sample(
             if options.minutes and parts and clock.spent - began > 60 * options.minutes:
                 progress.say(f"out of time with {done} of {count} texts")
                 break
-            _batch(model, prompts, options, (seed, len(parts)), eos).save(path)
+            rows = min(options.batch, count - done)
+            _batch(model, prompts, options, rows, (seed, len(parts)), eos).save(path)
         parts.append(Samples.load(path))
         done += len(parts[-1])
         speed = done * options.length / max(clock.spent - began, 1e-9)
@@ -151,14 +160,19 @@ def sample(
 
 
 def _batch(
-    model: Any, prompts: Prompts, options: SampleOptions, key: tuple[int, int], eos: frozenset[int]
+    model: Any,
+    prompts: Prompts,
+    options: SampleOptions,
+    rows: int,
+    key: tuple[int, int],
+    eos: frozenset[int],
 ) -> Samples:
     rng = np.random.default_rng(key)
     shortest, longest = options.prompt_tokens
     n = int(rng.integers(shortest, longest + 1))
-    starts = np.full(options.batch, n)
-    temperatures = rng.choice(options.temperatures, options.batch).astype(np.float32)
-    ids = torch.from_numpy(prompts.draw(options.batch, n, rng)).to(model.device)
+    starts = np.full(rows, n)
+    temperatures = rng.choice(options.temperatures, rows).astype(np.float32)
+    ids = torch.from_numpy(prompts.draw(rows, n, rng)).to(model.device)
     heat = torch.from_numpy(temperatures).to(model.device)
     tokens = write(model, ids, heat, options.length, int(rng.integers(2**31)))
     host = tokens.cpu().numpy().astype(np.int32)

@@ -51,6 +51,10 @@ class Trainable(ABC):
     def layers(self) -> tuple[int, ...]:
         """The 0-based target layers whose states `Data` holds for each token, side by side."""
 
+    def prepare(self, data: Data) -> None:  # noqa: B027, most have nothing to settle
+        """Settle what depends on the samples, before a checkpoint is resumed and the first batch
+        is made: a function of `data` alone."""
+
     @abstractmethod
     def batch(self, data: Data, key: tuple[int, int]) -> tuple[Tensor, ...]:
         """What `loss` is called with, on the model's device: a function of key = (seed, step)

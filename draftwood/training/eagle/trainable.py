@@ -22,6 +22,7 @@ from draftwood.training.eagle.export import export
 from draftwood.training.eagle.packing import draw, pack
 from draftwood.training.eagle.unroll import at, unrolled
 from draftwood.training.evaluation import Acceptance, replayed
+from draftwood.training.inherited import final_norm, rope_theta
 from draftwood.training.objectives import weighted_mean
 from draftwood.training.trainable import Data, Trainable
 
@@ -161,7 +162,7 @@ def drafter_config(shape: Eagle3Shape, model: Any) -> Eagle3Config:
         draft_vocab_size=text.vocab_size,
         target_hidden_size=text.hidden_size,
         target_layer_ids=shape.taps,
-        rope_theta=float(text.rope_parameters["rope_theta"]),
+        rope_theta=rope_theta(text),
         max_position_embeddings=text.max_position_embeddings,
         head_norms=shape.decoder == "qwen3",
         norm_before_residual=shape.norm_before_residual,
@@ -191,7 +192,7 @@ def initialise(model: Eagle3Model, target: Any) -> Eagle3Model:
     target's, whose head reads it."""
     nn.init.zeros_(model.first.self_attn.o_proj.weight)
     nn.init.zeros_(model.first.mlp.down_proj.weight)
-    norm = getattr(decoder_of(target), "norm", None)
-    if norm is not None and getattr(norm, "weight", None) is not None:
-        model.norm.weight.data.copy_(norm.weight.data)
+    scale = final_norm(target)
+    if scale is not None:
+        model.norm.weight.data.copy_(scale)
     return model

@@ -1,0 +1,38 @@
+"""What a fresh drafter takes over from its target besides embedding and head."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from draftwood.core.hf.taps import decoder_of
+
+
+def rope_theta(text: Any) -> float:
+    """The base of the rotary embeddings of a text config; where kinds of layers have their own,
+    that of the full ones."""
+    parameters = text.rope_parameters
+    return float((parameters.get("full_attention") or parameters)["rope_theta"])
+
+
+@torch.no_grad()
+def embedding_scale(model: Any) -> float:
+    """How much longer the rows that the model reads are than those of its embedding matrix:
+    sqrt(d) in Gemma, 1 in most."""
+    embedding = model.get_input_embeddings()
+    ids = torch.arange(min(64, embedding.weight.shape[0]), device=embedding.weight.device)
+    read, stored = embedding(ids).float().norm(), embedding.weight[ids].float().norm()
+    return (read / stored).item() if stored > 0 else 1.0
+
+
+@torch.no_grad()
+def final_norm(model: Any) -> Tensor | None:
+    """(d,) what the target's last norm multiplies states of unit variance with, which its head
+    reads: its weight, in some models one more than that. None if it has no such norm."""
+    norm: nn.Module | None = getattr(decoder_of(model), "norm", None)
+    weight = getattr(norm, "weight", None)
+    if norm is None or weight is None:
+        return None
+    signs = torch.ones_like(weight)
+    signs[::2] = -1  # of mean 0 and variance 1, so norms of either kind leave them as they are
+    return norm(signs) * signs
