@@ -23,6 +23,8 @@ class Decoded:
     timings: dict[str, float] | None = None
     rounds: Rounds | None = None
     speculation: dict[str, Any] | None = None
+    kernels: dict[str, int] | None = None
+    near: int | None = None
     stats: tuple[RoundStats, ...] = ()
 
 
@@ -60,6 +62,8 @@ def decode(
         timings=dict(run.stats.seconds),
         rounds=_rounds(engine.controller, seen),
         speculation=pipeline.speculation(run),
+        kernels=dict(run.stats.kernels),
+        near=run.stats.near,
         stats=tuple(stats for _, stats in seen),
     )
 

@@ -119,6 +119,8 @@ def measure(
             rounds=done.rounds,
             speculation=done.speculation,
             drawing=drawing,
+            kernels=done.kernels,
+            near=done.near,
         )
         journal.append(record)
         yield record

@@ -40,6 +40,10 @@ FORMULAS = {
     "whose accepted path could have gone to depth d in the verified tree",
     "budget.histogram": "rounds by the number of draft nodes verified",
     "timings": "seconds by stage, over all requests; share: of their sum",
+    "kernels": "launches by kernel / sum of rounds, of a verifier that brings its own; launches "
+    "for prompts are among them",
+    "near": "decisions that rounding could have changed, over all requests, where a verifier "
+    "counts them",
     "peak_memory": "largest of any request, bytes: on an accelerator its tensors, else the process",
     "forecast.seconds_error": "median over rounds of |expected - measured| / measured seconds",
     "forecast.tokens": "mean tokens a round that the controller expected, and that were committed",
@@ -138,6 +142,8 @@ class _View:
             "budget": _budget(mine),
             "timings": _timings(mine),
             "peak_memory": max((r.peak_memory for r in mine if r.peak_memory), default=None),
+            "kernels": _kernels(mine),
+            "near": sum(record.near or 0 for record in mine),
             "same_tokens": self._same(records, group),
             "forecast": _forecast(mine),
         }
@@ -290,6 +296,20 @@ def _timings(records: Iterable[Record]) -> dict[str, Any] | None:
     return {
         stage: {"seconds": value, "share": value / total if total else 0.0}
         for stage, value in seconds.items()
+    }
+
+
+def _kernels(records: Iterable[Record]) -> dict[str, dict[str, float]]:
+    """By name; empty where the verifier brings none."""
+    records = list(records)
+    launches: Counter[str] = Counter()
+    for record in records:
+        launches.update(record.kernels or {})
+    rounds = sum(map(len, _rounds(records)))
+    return {
+        name: {"launches": count, "per_round": count / rounds}
+        for name, count in sorted(launches.items())
+        if rounds
     }
 
 

@@ -30,6 +30,8 @@ JSON = {
     "results.*.*.acceptance_by_depth": "[{depth, rounds, share}]",
     "results.*.*.budget": "{mean, max, histogram: {nodes: rounds}}",
     "results.*.*.timings": "{stage: {seconds, share}}",
+    "results.*.*.kernels": "{name: {launches, per_round}}; empty where a verifier brings none",
+    "results.*.*.near": "decisions that rounding could have changed",
     "results.*.*.peak_memory": "bytes",
     "results.*.*.same_tokens": "{promised, compared, same, largest_margin}",
     "results.*.*.forecast": "{rounds, seconds_error, expected_tokens, committed_tokens, "
@@ -207,7 +209,7 @@ def _drawing(stats: "RoundStats", decode: Callable[[Sequence[int]], str]) -> str
 
 def _text(report: Mapping[str, Any]) -> str:
     """A table per group and one of all prompts."""
-    from draftwood.bench.reports.tables import columns, place, rows
+    from draftwood.bench.reports.tables import KERNELS, columns, kernels, place, rows
     from draftwood.bench.summary import OVERALL
 
     several = len(report["groups"]) > 1
@@ -215,6 +217,8 @@ def _text(report: Mapping[str, Any]) -> str:
     for group in (*(report["groups"] if several else ()), OVERALL):
         parts += [f"{group}:"] if several else []
         parts.append(table(rows(report, group), columns(report)) + "\n")
+    if launched := kernels(report):
+        parts.append(table(launched, KERNELS) + "\n")
     if report["partial"]:
         parts.append(f"partial: {report['done']} of {report['planned']} requests")
     return "\n".join([*parts, place(report)])

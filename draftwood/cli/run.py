@@ -35,7 +35,8 @@ JSON = {
     "tokens_per_second": "new tokens by the sum of the timings",
     "speculation": "{ran, reason}: whether drafts were made, and if not, why not",
     "verifier": "what judged: its name, its rule where it has several, what auto picked",
-    "kernels": "{name: launches}, of a verifier that brings its own",
+    "kernels": "{name: launches} for this request, of a verifier that brings its own",
+    "near": "decisions that rounding could have changed, where the verifier counts them",
 }
 
 
@@ -85,6 +86,10 @@ def summary(result: "Generation") -> str:
         parts.append(f"{result.stats.accepted_length:.2f} tokens a round")
     if not result.speculation["ran"]:
         parts.append(f"no speculation: {result.speculation['reason']}")
+    if kernels := result.stats.kernels:
+        parts.append(f"{kernels.total()} launches of {len(kernels)} kernels by {result.verifier}")
+    if result.stats.near:
+        parts.append(f"{result.stats.near} decisions near rounding")
     return ", ".join(parts)
 
 

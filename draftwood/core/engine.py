@@ -9,6 +9,7 @@ makes every controller safe for the output law.
 import copy
 import itertools
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -183,7 +184,15 @@ class Engine:
         run = runs[0]
         if run.finish_reason is not None:
             raise RequestError(f"request {run.id} has ended ({run.finish_reason})")
-        return [self._round(run) if run.prefilled else self._prefill(run)]
+        before = self._launched()
+        step = self._round(run) if run.prefilled else self._prefill(run)
+        run.stats.kernels += self._launched() - before
+        return [step]
+
+    def _launched(self) -> Counter[str]:
+        """Launches of the verifier's kernels so far, by name."""
+        kernels = self.verifier.kernels
+        return Counter(kernels.launches() if kernels else {})
 
     def _check(self, request: Request) -> None:
         if not request.prompt:
@@ -323,7 +332,9 @@ class Engine:
         )
 
     def _judge(self, run: Run, tree: TokenTree, laws: TargetLaws) -> Verdict:
-        return self.verifier.judge(laws, tree, run.request.randomness.stream("verify"))
+        verdict = self.verifier.judge(laws, tree, run.request.randomness.stream("verify"))
+        run.stats.near += verdict.near
+        return verdict
 
     def _emit(
         self, run: Run, tree: TokenTree, laws: TargetLaws, verdict: Verdict

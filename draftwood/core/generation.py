@@ -3,7 +3,6 @@
 import logging
 import secrets
 import time
-from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -50,7 +49,7 @@ class Generation:
 
     finish_reason: eos, stop_string, length, context, or the name of a custom rule. seed: what
     reproduces it. speculation: whether drafts were made, and if not, why not. verifier: what
-    judged. kernels: launches by name since the request was made, of a verifier that brings its own.
+    judged; `stats` says how often each of its kernels was launched.
     """
 
     text: str | None
@@ -61,7 +60,6 @@ class Generation:
     stats: RequestStats
     speculation: Mapping[str, Any]
     verifier: str
-    kernels: Mapping[str, int]
 
     @property
     def seconds(self) -> float:
@@ -80,7 +78,6 @@ class Generation:
             "tokens_per_second": len(self.tokens) / seconds if seconds > 0 else None,
             "speculation": dict(self.speculation),
             "verifier": self.verifier,
-            "kernels": dict(self.kernels),
         }
 
 
@@ -134,9 +131,7 @@ class Pipeline:
         Raises RequestError if the prompt or an option is wrong; the pipeline stays usable.
         """
         run, seed = self._start(prompt, logits_processor, stops, changes)
-        launched = self._launched()
-        chunks = list(self._decode(run))
-        return self._finished(run, seed, chunks, launched)
+        return self._finished(run, seed, list(self._decode(run)))
 
     def stream(
         self,
@@ -265,19 +260,13 @@ class Pipeline:
         return Chunk(piece, step.tokens, step.logprobs, step.finish_reason, step.stats)
 
     def _stream(self, run: Run, seed: int) -> Generator[Chunk, None, Generation]:
-        launched, chunks = self._launched(), []
+        chunks = []
         for chunk in self._decode(run):
             chunks.append(chunk)
             yield chunk
-        return self._finished(run, seed, chunks, launched)
+        return self._finished(run, seed, chunks)
 
-    def _launched(self) -> Counter[str]:
-        kernels = self.engine.verifier.kernels
-        return Counter(kernels.launches() if kernels else {})
-
-    def _finished(
-        self, run: Run, seed: int, chunks: Sequence[Chunk], launched: Counter[str]
-    ) -> Generation:
+    def _finished(self, run: Run, seed: int, chunks: Sequence[Chunk]) -> Generation:
         assert run.finish_reason is not None
         logprobs = None
         if run.request.options.logprobs:
@@ -291,7 +280,6 @@ class Pipeline:
             stats=run.stats,
             speculation=self.speculation(run),
             verifier=self.engine.verifier.name,
-            kernels=self._launched() - launched,
         )
 
     def _notify(self, stats: RoundStats) -> None:

@@ -1,5 +1,6 @@
 """Statistics of a request, from the stats of its rounds."""
 
+from collections import Counter
 from typing import Any
 
 from attrs import define, field
@@ -15,7 +16,9 @@ class RequestStats:
 
     rounds: count. committed: tokens the rounds committed, after stop rules. accepted: of which
     drafts. budgets: nodes verified, a round each. reached, taken: by depth, how often the accepted
-    path could have gone that deep in the tree, and how often it did.
+    path could have gone that deep in the tree, and how often it did. near: decisions, the prefill's
+    included, that rounding could have changed, as far as the verifier counts them. kernels:
+    launches by name while this request was stepped, of a verifier that brings its own.
     """
 
     rounds: int = 0
@@ -27,6 +30,8 @@ class RequestStats:
     committed_per_round: list[int] = field(factory=list)
     reached: list[int] = field(factory=list)
     taken: list[int] = field(factory=list)
+    near: int = 0
+    kernels: Counter[str] = field(factory=Counter)
     seconds: dict[str, float] = field(factory=lambda: dict.fromkeys(STAGES, 0.0))
 
     def add_time(self, timings: Timings) -> None:
@@ -81,4 +86,6 @@ class RequestStats:
                 "max": max(budgets, default=None),
             },
             "timings": dict(self.seconds),
+            "kernels": dict(sorted(self.kernels.items())),
+            "near": self.near,
         }

@@ -10,6 +10,7 @@ import subprocess
 import xml.etree.ElementTree as ET
 
 import pytest
+from attrs import evolve
 
 from draftwood.bench import reports
 from draftwood.bench.comparing import Difference, differences
@@ -17,7 +18,15 @@ from draftwood.bench.figures import Bar, Series, bars, lines, shares, steps
 from draftwood.bench.journal import Journal
 from draftwood.bench.machine import machine
 from draftwood.bench.measuring import Plan, measure
-from draftwood.bench.reports.tables import COLUMNS, FORECAST, columns, forecasts, rows, same
+from draftwood.bench.reports.tables import (
+    COLUMNS,
+    FORECAST,
+    columns,
+    forecasts,
+    kernels,
+    rows,
+    same,
+)
 from draftwood.bench.summary import FORMULAS, summarise
 from draftwood.cli.bench import JSON
 from draftwood.cli.drawing import svg
@@ -78,6 +87,29 @@ def test_numbers_are_what_their_formulas_say(measured, report):
     assert shares_by_depth[0]["share"] == 1.0  # what prompt lookup finds is the alphabet
     assert report["results"]["plain"]["overall"]["accepted_length"]["pooled"] == 1.0
     assert report["results"]["plain"]["overall"]["speedup_over_plain"]["value"] == 1.0
+
+
+def test_kernels_are_shown_where_they_ran_and_nowhere_else(measured, report, tmp_path):
+    plan, records = measured
+    assert kernels(report) == []
+    some = {
+        key: evolve(record, kernels={"walk": 3, "race": 2}, near=1) if key[0] == "two" else record
+        for key, record in records.items()
+    }
+    found = report_of(plan, some)
+    mine = [record for key, record in some.items() if key[0] == "two"]
+    numbers, rounds = found["results"]["two"]["overall"], sum(len(r.rounds) for r in mine)
+    assert numbers["kernels"]["walk"] == {
+        "launches": 3 * len(mine), "per_round": 3 * len(mine) / rounds,
+    }  # fmt: skip
+    assert numbers["near"] == len(mine)
+    assert found["results"]["one"]["overall"]["near"] == 0
+    assert [row[:3] for row in kernels(found)] == [
+        ("two", "race", str(2 * len(mine))), ("two", "walk", str(3 * len(mine))),
+    ]  # fmt: skip
+    for result, says in ((report, False), (found, True)):
+        written = {path.name: path.read_text() for path in reports.write(tmp_path, result, mine)}
+        assert all(("Kernels that ran" in written[f"report.{e}"]) is says for e in ("md", "html"))
 
 
 def test_groups_are_parts_of_the_whole(report):

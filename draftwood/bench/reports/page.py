@@ -8,7 +8,15 @@ from typing import Any
 from draftwood.bench.figures import STYLE as FIGURE_STYLE
 from draftwood.bench.figures import Bar, Series, bars, lines, shares, steps
 from draftwood.bench.records import Record
-from draftwood.bench.reports.tables import FORECAST, columns, forecasts, place, rows
+from draftwood.bench.reports.tables import (
+    FORECAST,
+    KERNELS,
+    columns,
+    forecasts,
+    kernels,
+    place,
+    rows,
+)
 from draftwood.bench.roofs import chosen
 from draftwood.bench.summary import OVERALL
 from draftwood.core.stats import STAGES
@@ -53,6 +61,7 @@ def page(report: Mapping[str, Any], records: Sequence[Record]) -> str:
         _times(report),
         *_rooflines(report),
         _forecasts(report),
+        _kernels(report),
         *(_table(report, g, g) for g in report["groups"] if len(report["groups"]) > 1),
         *_drawings(records),
         _details(report),
@@ -101,6 +110,12 @@ def _forecasts(report: Mapping[str, Any]) -> str:
     )
     table = _html_table(FORECAST, found)
     return _section("What controllers expected", note, table) if found else ""
+
+
+def _kernels(report: Mapping[str, Any]) -> str:
+    found = kernels(report)
+    note = "Of verifiers that bring kernels of their own: how often each was launched."
+    return _section("Kernels that ran", note, _html_table(KERNELS, found)) if found else ""
 
 
 def _html_table(columns: Sequence[str], body: Sequence[Sequence[str]]) -> str:

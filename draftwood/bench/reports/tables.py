@@ -32,6 +32,9 @@ FORECAST = (
 )
 
 
+KERNELS = ("pipeline", "kernel", "launches", "a round")
+
+
 def columns(report: Mapping[str, Any]) -> tuple[str, ...]:
     """COLUMNS, and before the last two more where everyone is compared with a reference."""
     reference = report["reference"]
@@ -67,6 +70,15 @@ def forecasts(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
         )
         for name, forecast in found.items()
         if forecast
+    ]
+
+
+def kernels(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """A row under KERNELS per pipeline and kernel that it launched; none is an empty list."""
+    return [
+        (name, kernel, str(ran["launches"]), f"{ran['per_round']:.1f}")
+        for name, results in report["results"].items()
+        for kernel, ran in results[OVERALL]["kernels"].items()
     ]
 
 
@@ -119,6 +131,8 @@ def markdown(report: Mapping[str, Any]) -> str:
     ]
     if predicted := forecasts(report):
         parts.append(f"## What controllers expected\n\n{_markdown_table(FORECAST, predicted)}\n")
+    if launched := kernels(report):
+        parts.append(f"## Kernels that ran\n\n{_markdown_table(KERNELS, launched)}\n")
     parts.append(f"Measured on {place(report)}.\n")
     explained = [f"- `{name}`: {text}" for name, text in report["formulas"].items()]
     parts.append("## How it is counted\n\n" + "\n".join(explained) + "\n")
@@ -162,7 +176,7 @@ def csv_table(report: Mapping[str, Any]) -> str:
 
 
 def _flat(numbers: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for key in ("requests", "tokens", "peak_memory"):
+    for key in ("requests", "tokens", "peak_memory", "near"):
         yield key, numbers[key]
     ratios = (
         "tokens_per_second",

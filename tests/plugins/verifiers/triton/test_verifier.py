@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from attrs import evolve
 
 from draftwood.core.compose import check_composition, remarks, traits_of
 from draftwood.core.config import load_config
@@ -79,9 +80,35 @@ def test_the_result_says_what_judged_and_how_often_each_kernel_ran() -> None:
     result = toy_pipeline(Triton()).generate([0, 1], temperature=1.0, max_new_tokens=6, seed=0)
     decisions = result.stats.rounds + 1  # the prefill is judged too
     assert result.verifier == "triton, rule match"
-    assert result.kernels["race"] == result.kernels["walk"] == decisions
+    ran = result.stats.kernels
+    assert ran["race"] == ran["walk"] == decisions
+    assert result.as_dict()["kernels"] == ran
     again = toy_pipeline(Triton()).generate([0, 1], temperature=0.0, max_new_tokens=4, seed=0)
-    assert "race" not in again.kernels  # another request's launches are not this one's
+    assert "race" not in again.stats.kernels  # another request's launches are not this one's
+
+
+def test_requests_that_take_turns_count_their_own_launches() -> None:
+    """Though kernels are counted by process, and both are at work all the time."""
+    pipeline = toy_pipeline(Triton())
+    asked = [pipeline.request([0, 1], temperature=t, seed=0, max_new_tokens=4) for t in (1.0, 0.0)]
+    runs = [pipeline.engine.open(request) for request in asked]
+    while any(run.finish_reason is None for run in runs):
+        for run in runs:
+            if run.finish_reason is None:
+                pipeline.engine.step([run])
+    sampled, greedy = (run.stats for run in runs)
+    assert sampled.kernels["walk"] == sampled.kernels["race"] == sampled.rounds + 1
+    assert greedy.kernels["walk"] == greedy.rounds + 1
+    assert "race" not in greedy.kernels
+
+
+def test_decisions_near_rounding_are_summed() -> None:
+    """One in each of the rounds and in the prefill; a verifier that counts none has none."""
+    pipeline = toy_pipeline(NearEachTime())
+    stats = pipeline.generate([0, 1], temperature=1.0, max_new_tokens=6, seed=0).stats
+    assert stats.near == stats.as_dict()["near"] == stats.rounds + 1 > 2
+    plain = toy_pipeline(Match()).generate([0, 1], temperature=1.0, max_new_tokens=6, seed=0).stats
+    assert (plain.near, plain.kernels) == (0, {})
 
 
 def test_without_a_device_it_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +152,7 @@ def test_auto_picks_by_the_device_and_says_so(monkeypatch: pytest.MonkeyPatch) -
     result = pipeline.generate([0, 1], max_new_tokens=4)
     assert isinstance(pipeline.engine.verifier.picked, Match)
     assert result.verifier == "match (auto)"
-    assert result.kernels == {}
+    assert result.stats.kernels == {}
 
 
 @pytest.mark.parametrize(
@@ -170,6 +197,14 @@ def test_draws_without_keys_are_refused() -> None:
         Triton().judge(laws, TokenTree.root(0), Enumerating())
 
 
+class NearEachTime(Match):
+    """Says of every decision that rounding could have changed it."""
+
+    def judge(self, *args: Any) -> Verdict:
+        verdict = super().judge(*args)
+        return Verdict(verdict.accepted, verdict.bonus, near=1)
+
+
 class Off(Match):
     """Decides as nobody should: one token later."""
 
@@ -179,15 +214,11 @@ class Off(Match):
 
     def judge(self, *args: Any) -> Verdict:
         verdict = super().judge(*args)
-        return Verdict(verdict.accepted, (verdict.bonus + 1) % 3)
+        return evolve(verdict, bonus=(verdict.bonus + 1) % 3)
 
 
-class Excused(Off):
+class Excused(Off, NearEachTime):
     """And says that it was near every time."""
-
-    def judge(self, *args: Any) -> Verdict:
-        verdict = super().judge(*args)
-        return Verdict(verdict.accepted, verdict.bonus, near=1)
 
 
 def test_decisions_that_differ_are_found() -> None:
@@ -249,7 +280,7 @@ def test_a_real_target_says_what_it_says_plainly(
     found = mine.generate([1, 2, 3], **wanted)
     plain = Pipeline(mine.target).generate([1, 2, 3], **wanted)
     assert found.tokens == plain.tokens
-    assert found.kernels["tree_attention"] > 0
+    assert found.stats.kernels["tree_attention"] > 0
 
 
 def test_lossless_enumerates_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
