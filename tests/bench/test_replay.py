@@ -130,9 +130,9 @@ def test_policies_that_adapt_come_near_the_best_fixed_budget(share):
 
 
 def test_an_overconfident_drafter_costs_those_who_believe_it():
-    texts = [text_of(draws(400, 0.4, seed), share=0.95) for seed in range(3)]
-    times = priced(per_token=0.003)
-    linear = (0.010, 0.003, 0.0, 0.0, 0.0)
+    texts = [text_of(draws(400, 0.6, seed), share=0.95) for seed in range(3)]
+    times = priced(per_token=0.002)
+    linear = (0.010, 0.002, 0.0, 0.0, 0.0)
     machines = ablation.machines(Roof(linear, linear), (0.0,) * len(KNOTS), times)
     cell = ablation.cell("scripted", 1.0, texts, times, machines, RooflineOptions())
     spent = {name: ablation.seconds(walks) for name, walks in cell.walks.items()}
@@ -143,9 +143,9 @@ def test_what_deciding_takes_is_paid_in_each_round_that_drafts():
     text = text_of(draws(60, 0.8))
     free, dear = (
         Adaptive(Roofline(RooflineOptions()), known(times)["bastion"], times).walk(text)
-        for times in (priced(), priced(control=0.0001))
+        for times in (priced(), priced(control=1e-7))
     )
-    assert dear.seconds - free.seconds == pytest.approx(0.0001 * len(free.budgets), rel=0.2)
+    assert dear.seconds - free.seconds == pytest.approx(1e-7 * len(free.budgets), rel=0.2)
 
 
 def test_reports_answer_both_questions():

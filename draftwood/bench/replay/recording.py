@@ -41,6 +41,7 @@ class Round:
     context: committed tokens, this one included. remaining: tokens of the text after it. tree,
     path: the policy's. own, own_path: the same scored at the request's own temperature. shapes:
     {"random" or "beam-N": (nodes, path)}. All empty where the last token left no room for a draft.
+    passes: of the drafter's model.
     """
 
     context: int
@@ -50,6 +51,7 @@ class Round:
     own: TokenTree
     own_path: tuple[int, ...]
     shapes: Mapping[str, tuple[int, tuple[int, ...]]]
+    passes: int = 1
 
 
 @frozen(eq=False)
@@ -98,10 +100,11 @@ def record(
         (step,) = engine.step([run])
         if step.stats is None:
             continue
-        starts.append((step.stats.context, shapes.take() if step.stats.drafted else None))
+        seen = shapes.take() if step.stats.drafted else None
+        starts.append((step.stats.context, seen, step.stats.passes))
         if step.stats.drafted:
             draft.append(step.stats.timings.draft)
-    rounds = [_round(context, seen, run.ids) for context, seen in starts]
+    rounds = [_round(context, seen, run.ids, passes) for context, seen, passes in starts]
     return Text(prompt, tuple(rounds), shapes.timed, draft)
 
 
@@ -119,7 +122,7 @@ def walk(tree: TokenTree, tokens: Sequence[int]) -> tuple[int, ...]:
 _Seen = Mapping[str, TokenTree]
 
 
-def _round(context: int, seen: _Seen | None, ids: Sequence[int]) -> Round:
+def _round(context: int, seen: _Seen | None, ids: Sequence[int], passes: int) -> Round:
     after, alone = ids[context:], TokenTree.root(ids[context - 1])
     trees = dict(seen or {"tree": alone, "own": alone})
     # A round commits a path and one token more, so the path ends one before the text does.
@@ -137,6 +140,7 @@ def _round(context: int, seen: _Seen | None, ids: Sequence[int]) -> Round:
         trees["own"],
         paths["own"],
         shapes,
+        passes,
     )
 
 

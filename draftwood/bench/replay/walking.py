@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from draftwood.bench.replay.recording import Round, Text
 from draftwood.bench.replay.times import Times
@@ -104,6 +104,7 @@ class Adaptive:
             tree = grown if grown is not None else TokenTree.root(0)
             asked = self.clock()
             if grown is not None:
+                ctx = evolve(ctx, passes=each.passes)
                 tree = grown.cut(self.controller.choose(grown, ctx, state))
             chosen = self.clock()
             stats = self._stats(each, ctx, grown, tree)
@@ -145,6 +146,7 @@ class Adaptive:
             round=ctx.round,
             context=ctx.context,
             drafted=grown is not None,
+            passes=0 if grown is None else each.passes,
             grown=0 if grown is None else grown.nodes,
             budget=tree.nodes,
             accepted=len(accepted) - 1,

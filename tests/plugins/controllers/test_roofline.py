@@ -65,7 +65,7 @@ def test_the_budget_is_the_best_of_all_budgets(price: Price, best: float) -> Non
         tree = tree_of(nodes, best=best)
         expected, values = best_budget(tree, price, run)
         chosen = run.controller.choose(tree, run.ctx(), run.state)
-        assert values[chosen] >= 0.999 * values[expected]
+        assert values[chosen] >= 0.995 * values[expected]
         # Negative control: on another machine that budget would be wrong.
         if price is steep and nodes == 200 and best > 0.5:
             there = best_budget(tree, flat, run)[1]

@@ -11,10 +11,10 @@ from attrs import frozen
 
 from draftwood.core.values import TokenTree, Verdict
 
-PRIOR, PRIOR_COUNT = 0.9, 2.0
+PRIOR, PRIOR_COUNT = 0.95, 4.0
 """The factor of a request's first round, and how many observations it counts as."""
 
-DEPTH_COUNT = 3.0
+DEPTH_COUNT = 12.0
 """Observations that the factor over all depths counts as at each single depth."""
 
 DECAY = 0.97

@@ -126,20 +126,15 @@ class BestBudget(BudgetController[Prices, Text]):
             acceptance = text.acceptance.forget(FORGET) if begins else text.acceptance
             text = evolve(text, switch=switch, acceptance=acceptance, idle=True)
             return ControllerState(prices, text)
-        acceptance = text.acceptance.learn(stats.tree, stats.verdict)
-        tokens = np.array(acceptance.surrogate(stats.tree))
         context += stats.committed  # where the next round asks again
-        seconds = self._seconds(stats.tree, context, prices, stats.passes)
-        best = int((tokens / seconds).argmax())
-        switch = text.switch.after_draft(
-            float(tokens[best]), float(seconds[best]), 1.0 / prices.plain_step(context)
-        )
+        forward = float(prices.forwards(len(stats.tree), context)[-1])
+        seconds = forward + prices.overhead(context, stats.passes)
         text = Text(
-            acceptance,
-            switch,
+            text.acceptance.learn(stats.tree, stats.verdict),
+            text.switch.after_draft(stats.committed, seconds, 1.0 / prices.plain_step(context)),
             (*text.budgets[1 - RECENT :], stats.budget),
             0.9 * text.tokens + stats.committed,
-            0.9 * text.seconds + float(seconds[-1]),
+            0.9 * text.seconds + seconds,
             stats.passes,
             idle=False,
         )
