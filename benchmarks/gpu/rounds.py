@@ -316,7 +316,7 @@ class Told(DFlash):
 
     def __init__(self, model: DFlashModel, text: list[int]) -> None:
         self.options = DFlashOptions("random")
-        self.model, self.config, self._shared = model, model.config, None
+        self.model, self.config, self._shared, self._captured = model, model.config, None, None
         rng = random.Random(0)
         wrong = model.config.vocab_size - 1
         told = [token if rng.random() < 2 / 3 else rng.randrange(wrong) for token in text]

@@ -152,6 +152,8 @@ class Engine:
         verifier.bind(target)
         if drafter:
             drafter.bind(target)
+            if verifier.kernels is not None and (capturing := target.capturing()) is not None:
+                drafter.capture(verifier.kernels, capturing)
         self.machine = (
             controller.init(target.costs(clock, verifier.kernels)) if controller else None
         )

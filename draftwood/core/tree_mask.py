@@ -22,6 +22,7 @@ class TreeMask:
     nodes up to itself. A tree has depths, (m,) integers, and ancestors, (n, ceil(m / 32)) int32:
     bit j % 32 of word j // 32 is whether node j is the row's own or one of its ancestors; it is
     never a later one. Both on the device.
+    A block whose rows see each other either way is a tree whose bits say so, and not causal.
     """
 
     context: Tensor
@@ -29,6 +30,7 @@ class TreeMask:
     first: int = 0
     depths: Tensor | None = None
     ancestors: Tensor | None = None
+    causal: bool = True
 
     def to(self, device: torch.device) -> "TreeMask":
         """The same on another device."""

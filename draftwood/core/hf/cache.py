@@ -6,13 +6,14 @@ a round does not grow with the context.
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from attrs import define, field, frozen
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from draftwood.core.graphs import Shelf
 from draftwood.core.interfaces.kernels import Kernels
 
 ROWS = 256  # capacities are multiples of this, with at least as much to spare when they grow
@@ -126,16 +127,6 @@ class Buffers:
         return cls(capacity, stacks)
 
 
-class Lender(Protocol):
-    """Where a cache may have its buffers from, instead of allocating them."""
-
-    def take(self, layout: Sequence[LayerShape], capacity: int) -> Buffers: ...
-
-    def give(self, buffers: Buffers) -> None: ...
-
-    def lend(self, cache: "TreeCache") -> None: ...
-
-
 class TreeCache(Cache):
     """The K/V of one request. whole: attention is given the buffers, not views of what it needs.
     held: its buffers, none before it reserved any. shelf: where they come from.
@@ -151,7 +142,7 @@ class TreeCache(Cache):
         self.capacity = 0
         super().__init__(layers=[TreeLayer(shape, self.extent) for shape in self.layout])
         self.held: list[Buffers] = []
-        self.shelf: Lender | None = None
+        self.shelf: Shelf[Buffers] | None = None
         self._stacks: list[tuple[Tensor, list[tuple[int, str]]]] = []
 
     @property
@@ -170,7 +161,7 @@ class TreeCache(Cache):
     def _allocate(self, capacity: int) -> None:
         old, stacks = self.held.copy(), self._stacks
         shelf = self.shelf
-        self.use(shelf.take(self.layout, capacity) if shelf else Buffers.of(self.layout, capacity))
+        self.use(shelf.take(capacity) if shelf else Buffers.of(self.layout, capacity))
         rows = self.length + self.extent.kept
         for (before, _), (after, _) in zip(stacks, self._stacks, strict=False):
             after.narrow(3, 0, rows).copy_(before.narrow(3, 0, rows))

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from draftwood.core import devices
 from draftwood.core.errors import RequestError, TreeError, UnsupportedTarget
+from draftwood.core.graphs import Capturing
 from draftwood.core.hf import attention, checks, parallel
 from draftwood.core.hf.cache import ShapeProbe, TreeCache
 from draftwood.core.hf.graphs import Mode, Scored, wanted
@@ -271,6 +272,11 @@ class HFTarget(Target):
         from draftwood.core.hf.flops import TracedFlops
 
         return TracedFlops(self)
+
+    def capturing(self) -> Capturing | None:
+        if self.graphs is None:
+            return None
+        return Capturing(self.graphs.capturing.capture, self.graphs.capturing.must)
 
     def embedding_weight(self) -> Tensor:
         return whole(self.model.get_input_embeddings().weight, self.device)

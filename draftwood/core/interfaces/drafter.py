@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from attrs import frozen
 from torch import Tensor
 
+from draftwood.core.graphs import Capturing
+from draftwood.core.interfaces.kernels import Kernels
 from draftwood.core.interfaces.target import Target
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Proposal
@@ -58,6 +60,12 @@ class Drafter(ABC):
     def bind(self, target: Target) -> None:
         """Called once when a pipeline is built: check the pairing (PairingError) and take shared
         weights. A drafter serves one target."""
+        return
+
+    def capture(self, kernels: Kernels, capturing: Capturing) -> None:
+        """Called once, after `bind`, where forwards are captured: a drafter whose passes have one
+        size may capture them as well. kernels: the verifier's, which attend over whole buffers
+        with lengths that lie on the device. One that does nothing runs as it did."""
         return
 
     @abstractmethod

@@ -12,6 +12,7 @@ from draftwood.core.interfaces.kernels import Kernels
 from draftwood.core.values import Forwarded, TokenTree
 
 if TYPE_CHECKING:
+    from draftwood.core.graphs import Capturing
     from draftwood.core.interfaces.controller import CostProbe
 
 
@@ -72,6 +73,11 @@ class Target(ABC):
         """(tokens, context) -> operations of a forward, counted by tracing it. Raises
         UnsupportedTarget for a target that cannot be traced; `costs` has a closed form."""
         raise UnsupportedTarget(f"{type(self).__name__} cannot be traced")
+
+    def capturing(self) -> "Capturing | None":
+        """How passes that run beside its forwards are captured, for the caller to keep; None where
+        nothing is captured."""
+        return None
 
     def vocabulary(self) -> Mapping[str, int] | None:
         """Ids by token, for drafters with a tokenizer of their own; None if it is not known."""

@@ -1,8 +1,6 @@
 """Forwards of fixed size: padded, masked, recorded once and replayed, they score what others do.
 
-There is no graph on a CPU. What stands for one here records the operations of a forward with their
-arguments, and replays them into the same memory: as in a graph, everything that is not read from a
-tensor stays as it was when it was recorded, and a question to the host cannot be recorded.
+There is no graph on a CPU; see `replaying` for what stands for one here.
 """
 
 import gc
@@ -12,12 +10,13 @@ import weakref
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from replaying import Quiet, recorded
 
+from draftwood.core import graphs as captures
 from draftwood.core.build import build_component
 from draftwood.core.errors import UnsupportedTarget
 from draftwood.core.generation import Pipeline
+from draftwood.core.graphs import Capturing
 from draftwood.core.hf import HFTarget, cache, graphs
 from draftwood.core.hf.graphs import Fixed, Graphs, padded, wanted
 from draftwood.core.options import Sampling
@@ -27,90 +26,11 @@ from draftwood.plugins.verifiers.match import Match
 from draftwood.testing import OracleDrafter
 
 GREEDY = Sampling(temperature=0.0)
-QUESTIONS = ("aten._local_scalar_dense", "aten.nonzero", "aten.equal")
-
-
-class Recording(TorchDispatchMode):
-    def __init__(self):
-        super().__init__()
-        self.operations = []
-
-    def __torch_dispatch__(self, function, types, inputs=(), options=None):
-        assert not str(function).startswith(QUESTIONS), f"{function} asks the device"
-        result = function(*inputs, **(options or {}))
-        self.operations.append((function, inputs, options or {}, result))
-        return result
-
-
-def recorded(launch, replayed):
-    """`Capture`, with operations recorded where a GPU captures launches."""
-    with Recording() as recording:
-        scored = launch()
-
-    def again():
-        for function, inputs, options, result in recording.operations:
-            fresh = function(*inputs, **options)
-            for before, after in zip(tree_leaves(result), tree_leaves(fresh), strict=True):
-                if isinstance(before, torch.Tensor) and before.data_ptr() != after.data_ptr():
-                    before.copy_(after)
-        replayed()
-        return scored
-
-    return again
-
-
-class Quiet:
-    """Kernels in torch that read lengths and trees from tensors alone, over whole buffers."""
-
-    def __init__(self):
-        self.attended = 0
-
-    def ancestors(self, parents):
-        nodes = torch.arange(len(parents))
-        at, seen = nodes, nodes[:, None] == nodes
-        for _ in range(len(parents)):
-            at = torch.where(at >= 0, parents[at.clamp(min=0)], -1)
-            seen = seen | (at[:, None] == nodes)
-        bits = torch.nn.functional.pad(seen, (0, -len(parents) % 32)).unflatten(1, (-1, 32))
-        words = (bits.long() << torch.arange(32)).sum(-1)
-        return torch.where(words >= 2**31, words - 2**32, words).int()
-
-    def attend(self, query, keys, values, mask, *, scaling, window=None, softcap=None):
-        self.attended += 1
-        rows, capacity = query.shape[1], keys.shape[1]
-        behind = torch.arange(capacity) - mask.context
-        nodes = mask.first + rows
-        node = behind.clamp(0, nodes - 1)
-        depths = torch.arange(nodes) if mask.depths is None else mask.depths
-        if mask.ancestors is None:
-            own = node <= torch.arange(mask.first, nodes)[:, None]
-        else:
-            own = (mask.ancestors[:, node // 32] >> (node % 32) & 1).bool()
-        seen = (behind < 0) | (own & (behind < nodes))
-        if window is not None:
-            places = torch.where(behind < 0, behind, depths[node])
-            seen = seen & (depths[mask.first :, None] - places < window)
-        group, there = query.shape[0] // keys.shape[0], seen.any(0)[:, None]
-        keys, values = (
-            torch.where(there, part, 0.0).repeat_interleave(group, 0) for part in (keys, values)
-        )
-        law = (query @ keys.mT * scaling).masked_fill(~seen, -torch.inf).softmax(-1)
-        return (law @ values).transpose(0, 1).contiguous()
-
-    def compact(self, stacks, length, path):
-        for stack in stacks:
-            stack[:, :, :, length : length + len(path)] = stack[:, :, :, [length + i for i in path]]
-
-    def launches(self):
-        return {"attend": self.attended}
-
-    def replayed(self, launches):
-        self.attended += launches["attend"]
 
 
 def recording_target(model, capture=recorded, **options):
     target = HFTarget(model)
-    target.graphs = Graphs(target, capture, **options)
+    target.graphs = Graphs(target, Capturing(capture, **options))
     return target
 
 
@@ -158,7 +78,7 @@ def test_a_replay_keeps_what_the_one_before_returned(fresh_model, random_tree):
 def test_the_next_request_takes_over_what_was_recorded(fresh_model, random_tree):
     target, rng = recording_target(fresh_model("gemma3")), random.Random(2)
     recordings = []
-    target.graphs.capture = lambda *call: recordings.append(1) or recorded(*call)
+    target.graphs.capturing.capture = lambda *call: recordings.append(1) or recorded(*call)
     for length in (9, 17):
         own, plain = target.open((1,), Quiet()), target.open((1,))
         prompt = prompt_of(length, rng)
@@ -172,7 +92,7 @@ def test_the_next_request_takes_over_what_was_recorded(fresh_model, random_tree)
 
 
 def test_buffers_that_nobody_waits_for_are_freed(fresh_model, random_tree, monkeypatch):
-    monkeypatch.setattr(graphs, "IDLE", 0)
+    monkeypatch.setattr(captures, "IDLE", 0)
     target, rng = recording_target(fresh_model("llama")), random.Random(9)
     session = target.open((1,), Quiet())
     session.prefill([1, 2, 3])
@@ -207,7 +127,7 @@ def test_a_context_that_outgrows_its_buffers_is_recorded_again(
     fresh_model, random_tree, monkeypatch
 ):
     monkeypatch.setattr(cache, "ROWS", 8)
-    monkeypatch.setattr(graphs, "ROWS", 8)
+    monkeypatch.setattr(captures, "ROWS", 8)
     target, rng = recording_target(fresh_model("llama")), random.Random(4)
     own, plain = target.open((1,), Quiet()), target.open((1,))
     prompt = prompt_of(4, rng)

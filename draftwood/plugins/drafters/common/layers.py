@@ -30,7 +30,7 @@ class Rotary:
 
     def __call__(self, positions: Tensor, dtype: torch.dtype) -> Turn:
         """Of int64 positions (...,) below the reserved size, in `dtype`."""
-        cos, sin = self._table(positions.device, dtype)[:, positions]
+        cos, sin = self.table(positions.device, dtype)[:, positions]
         return cos[..., None, :], sin[..., None, :]
 
     def reserve(self, size: int) -> None:
@@ -39,7 +39,9 @@ class Rotary:
             self.size = 2 * size
             self._tables.clear()
 
-    def _table(self, device: torch.device, dtype: torch.dtype) -> Tensor:
+    def table(self, device: torch.device, dtype: torch.dtype) -> Tensor:
+        """(2, size, head_dim) cosines and sines. Another tensor when more is reserved: whoever
+        captured work that reads it holds on to it."""
         if (device, dtype) not in self._tables:
             half = torch.arange(0, self.head_dim, 2, device=device, dtype=torch.float32)
             frequency = self.theta ** -(half / self.head_dim)

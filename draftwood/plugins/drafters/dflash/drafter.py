@@ -11,10 +11,12 @@ from torch import Tensor
 from draftwood.core.assets import Part
 from draftwood.core.checkpoints import fetch
 from draftwood.core.errors import PairingError, RequestError
-from draftwood.core.interfaces import Drafter, DraftSession, DraftWork, Target
+from draftwood.core.graphs import Capturing
+from draftwood.core.interfaces import Drafter, DraftSession, DraftWork, Kernels, Target
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Factorized, Markov, Proposal, Vocabulary
 from draftwood.plugins.drafters.common.cache import ContextCache
+from draftwood.plugins.drafters.dflash.captured import Captured
 from draftwood.plugins.drafters.dflash.model import DFlashModel
 from draftwood.plugins.drafters.options import DFlashOptions
 
@@ -38,21 +40,46 @@ class DFlashSession(DraftSession):
     """One request: the context's K/V in the drafter, for committed tokens only."""
 
     def __init__(
-        self, model: DFlashModel, shared: Shared, sampling: Sampling, cache: ContextCache
+        self,
+        model: DFlashModel,
+        shared: Shared,
+        sampling: Sampling,
+        cache: ContextCache,
+        captured: Captured | None = None,
     ) -> None:
         self.model, self.shared, self.sampling, self.cache = model, shared, sampling, cache
+        self.captured = captured
 
     def commit(self, tokens: Sequence[int], features: Tensor | None) -> None:
         assert features is not None, "dflash taps the target's layers"
         with torch.inference_mode():
-            context = self.model.context(features.to(self.model.dtype))
+            features = features.to(self.model.dtype)
+            if self.captured is not None and self.captured.commit(self.cache, features):
+                return
+            context = self.model.context(features)
             start = self.cache.length
             self.model.rotary.reserve(start + len(tokens) + self.model.config.block_size)
             positions = torch.arange(start, start + len(tokens), device=context.device)
             self.cache.append(self.model.context_kv(context, positions))
 
+    def slots(self, anchor: int) -> Tensor:
+        """(B, d) final-normed states of the block that the anchor begins, in the first row its
+        own. The block keeps its full length, since slots see each other."""
+        if self.captured is not None:
+            slots = self.captured.slots(self.cache, anchor)
+            if slots is not None:
+                return slots
+        shared, config = self.shared, self.model.config
+        block = shared.block.clone()
+        block[0] = shared.embedding[anchor] * config.input_embedding_scale
+        start = self.cache.length
+        positions = torch.arange(start, start + config.block_size, device=block.device)
+        return self.model.block_with_anchor(block, positions, self.cache.views())
+
     def fork(self) -> "DFlashSession":
-        return DFlashSession(self.model, self.shared, self.sampling, self.cache.fork())
+        with torch.inference_mode():
+            twin = self.cache.fork()
+        return DFlashSession(self.model, self.shared, self.sampling, twin, self.captured)
 
 
 class DFlash(Drafter):
@@ -75,6 +102,7 @@ class DFlash(Drafter):
         self.model = self.load(folder)
         self.config = self.model.config
         self._shared: Shared | None = None
+        self._captured: Captured | None = None
 
     def load(self, folder: Path) -> DFlashModel:
         """The network of a checkpoint folder."""
@@ -98,6 +126,12 @@ class DFlash(Drafter):
         vocabulary = Vocabulary(target.vocab_size, mapped)
         self._shared = Shared(block, embedding, head, vocabulary)
 
+    def capture(self, kernels: Kernels, capturing: Capturing) -> None:
+        """Capture a block's pass and what a round commits: both have one size."""
+        shared = self._shared
+        assert shared is not None, "a drafter is bound before its passes are captured"
+        self._captured = Captured(self.model, shared.block, shared.embedding, kernels, capturing)
+
     def _check_pairing(self, target: Target, embedding: Tensor) -> None:
         config = self.config
         name = f"drafter {self.options.checkpoint}"
@@ -120,7 +154,9 @@ class DFlash(Drafter):
     def open(self, target: Target, sampling: Sampling) -> DFlashSession:
         if self._shared is None:
             raise RequestError("a drafter is bound to its target before it opens sessions")
-        return DFlashSession(self.model, self._shared, sampling, ContextCache(self.model))
+        captured = self._captured
+        cache = ContextCache(self.model, shelf=None if captured is None else captured.shelf)
+        return DFlashSession(self.model, self._shared, sampling, cache, captured)
 
     def propose(self, work: Sequence[DraftWork]) -> list[Proposal]:
         with torch.inference_mode():
@@ -130,15 +166,8 @@ class DFlash(Drafter):
         session = item.session
         assert isinstance(session, DFlashSession)
         assert session.cache.length == item.position, "the context ends before the anchor"
-        shared, model, config = session.shared, session.model, self.config
-        block = shared.block.clone()
-        block[0] = shared.embedding[item.anchor] * config.input_embedding_scale
-        positions = torch.arange(
-            item.position, item.position + config.block_size, device=block.device
-        )
-        # The block keeps its full length, since slots see each other; only the output is cut.
-        slots = model.block_with_anchor(block, positions, session.cache.views())
-        depth = config.block_size - 1
+        slots = session.slots(item.anchor)
+        depth = self.config.block_size - 1
         if item.limits.depth is not None:
             depth = min(depth, item.limits.depth)
         return self.proposal(slots[: depth + 1], item.anchor, session)

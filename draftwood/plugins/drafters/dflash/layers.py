@@ -1,10 +1,12 @@
 """The drafter's layer: attention over context and block, a gated MLP, and DFlash 2's convolutions.
 
-Two forwards share every weight and helper: `DrafterLayer.forward` for one block with cached
-context, made of few operations because it runs once a round; `packed` for many blocks of many
-sequences, for training. Their agreement is tested.
+Three forwards share every weight and helper: `DrafterLayer.forward` for one block with cached
+context, made of few operations because it runs once a round; `fixed` for the same block where
+that is captured, which reads the context's length on the device; `packed` for many blocks of
+many sequences, for training. Their agreement is tested.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,6 +15,9 @@ from torch import Tensor, nn
 
 from draftwood.plugins.drafters.common.layers import GatedMLP, Turn, rotate
 from draftwood.plugins.drafters.dflash.config import DFlashConfig
+
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(heads, B, D) queries, whole buffers of keys and of values -> (B, heads, D)."""
 
 
 class Attention(nn.Module):
@@ -58,6 +63,20 @@ class Attention(nn.Module):
         out = F.scaled_dot_product_attention(q[None], k[None], v[None], attn_mask=mask)
         out = out.view(self.heads, slots, self.head_dim).transpose(0, 1)
         return self.o_proj(out.reshape(slots, -1))
+
+    def fixed(
+        self, x: Tensor, turn: Turn, keys: Tensor, values: Tensor, rows: Tensor, attend: Attend
+    ) -> Tensor:
+        """The same in a layer's whole buffers (kv_heads, capacity, head_dim).
+
+        rows: (B,) int64 on the device, where the block's own keys and values are written: behind
+        the context's. attend: queries (heads, B, head_dim) over those buffers.
+        """
+        k, v = self.keys_values(x, turn)
+        keys.index_copy_(1, rows, k.transpose(0, 1))
+        values.index_copy_(1, rows, v.transpose(0, 1))
+        out = attend(self.queries(x, turn).transpose(0, 1), keys, values)
+        return self.o_proj(out.flatten(1))
 
     def packed(self, x: Tensor, turn: Turn, keys: Tensor, values: Tensor, seen: Tensor) -> Tensor:
         """Blocks (S, A, B, d) over the context of their sequence (S, n, kv_heads, head_dim).
@@ -147,6 +166,12 @@ class DrafterLayer(nn.Module):
     ) -> Tensor:
         """One block (B, d) over its cached context."""
         return self._run(x, self.self_attn, turn, keys, values, mask)
+
+    def fixed(
+        self, x: Tensor, turn: Turn, keys: Tensor, values: Tensor, rows: Tensor, attend: Attend
+    ) -> Tensor:
+        """One block (B, d), with the context in buffers whose length only the device knows."""
+        return self._run(x, self.self_attn.fixed, turn, keys, values, rows, attend)
 
     def packed(self, x: Tensor, turn: Turn, keys: Tensor, values: Tensor, seen: Tensor) -> Tensor:
         """Blocks (S, A, B, d) over the context of their sequences."""

@@ -8,7 +8,7 @@ Tensors have no batch axis except in `blocks`, the training forward. Letters in 
 rows, B slots, d hidden size, A anchors, S sequences.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -21,7 +21,7 @@ from draftwood.core.errors import CheckpointError
 from draftwood.plugins.drafters.common.layers import Rotary
 from draftwood.plugins.drafters.common.weights import fit, read_weights, renamed, target_ids
 from draftwood.plugins.drafters.dflash.config import DFlashConfig
-from draftwood.plugins.drafters.dflash.layers import DrafterLayer
+from draftwood.plugins.drafters.dflash.layers import Attend, DrafterLayer
 from draftwood.plugins.drafters.dflash.selector import Selector
 
 RENAMED = {"layers.": "stack.", "candidate_selector.": "selector."}
@@ -159,12 +159,13 @@ class DFlashModel(nn.Module):
         """
         if len(positions) and devices.free_to_ask(positions.device):
             self.rotary.reserve(int(positions[-1]) + 1)
+        return list(self._context_kv(context, positions))
+
+    def _context_kv(self, context: Tensor, positions: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         turn = self.rotary(positions, context.dtype)
-        found = []
         for layer in self.stacked:
             keys, values = layer.self_attn.keys_values(context, turn)
-            found.append((keys.transpose(0, 1), values.transpose(0, 1)))
-        return found
+            yield keys.transpose(0, 1), values.transpose(0, 1)
 
     def block(
         self, embeds: Tensor, positions: Tensor, cached: Sequence[tuple[Tensor, Tensor]]
@@ -187,6 +188,32 @@ class DFlashModel(nn.Module):
         for layer, (keys, values) in zip(self.stacked, cached, strict=True):
             mask = layer.mask(keys.shape[1], embeds.shape[0], embeds.device)
             x = layer(x, turn, keys, values, mask)
+        return self.norm(x)
+
+    def fixed_context(self, features: Tensor, rows: Tensor, buffers: Tensor) -> None:
+        """Write keys and values of (n, taps * H) tapped states to these rows of whole buffers
+        (2, layers, kv_heads, capacity, head_dim).
+
+        rows: (n,) int64 on the device, also the positions. The rotary tables must reach as far as
+        the buffers.
+        """
+        found = self._context_kv(self.context(features), rows)
+        for keys, values, (k, v) in zip(*buffers, found, strict=True):
+            keys.index_copy_(1, rows, k)
+            values.index_copy_(1, rows, v)
+
+    def fixed_block(
+        self, embeds: Tensor, rows: Tensor, buffers: Tensor, attend: Sequence[Attend]
+    ) -> Tensor:
+        """As `block_with_anchor`, behind a context whose length only the device knows.
+
+        rows: (B,) int64 on the device, the block's positions and its rows in the whole buffers.
+        attend: each layer's. The rotary tables must reach as far as the buffers.
+        """
+        turn = self.rotary(rows, embeds.dtype)
+        x = embeds
+        for layer, keys, values, seen in zip(self.stacked, *buffers, attend, strict=True):
+            x = layer.fixed(x, turn, keys, values, rows, seen)
         return self.norm(x)
 
     def logits(self, hidden: Tensor, head: Tensor | None = None) -> Tensor:

@@ -7,7 +7,8 @@ import torch
 from attrs import define, evolve, field
 from torch import Tensor
 
-from draftwood.core.interfaces import Drafter, DraftSession, DraftWork, Target
+from draftwood.core.graphs import Capturing
+from draftwood.core.interfaces import Drafter, DraftSession, DraftWork, Kernels, Target
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Proposal
 from draftwood.plugins.drafters.dflash.drafter import DFlash
@@ -131,6 +132,10 @@ class Union(Drafter):
         for source in self.sources:
             source.bind(target)
         self._vocab_size = target.vocab_size
+
+    def capture(self, kernels: Kernels, capturing: Capturing) -> None:
+        for source in self.sources:
+            source.capture(kernels, evolve(capturing))  # one may fail and another not
 
     def open(self, target: Target, sampling: Sampling) -> UnionSession:
         # Filters apply once, to the mixed law.

@@ -141,6 +141,29 @@ def test_chains_need_no_depths_and_no_ancestors(context, window):
     assert_same(found, case.expected(window))
 
 
+def block_mask(rows, context):
+    """Of a drafter's block: every row sees every row."""
+    there = torch.full((), context, dtype=torch.int32, device=DEVICE)
+    words = torch.full((rows, -(-rows // 32)), -1, dtype=torch.int32, device=DEVICE)
+    return TreeMask(there, context, 0, torch.arange(rows, device=DEVICE), words, causal=False)
+
+
+@pytest.mark.parametrize(
+    ("rows", "context", "window", "heads"),
+    [(2, 0, None, (1, 2)), (16, 33, None, (4, 1)), (16, 64, 20, (4, 1)), (40, 90, 41, (2, 1))],
+)
+def test_rows_of_a_block_see_those_behind_them(rows, context, window, heads):
+    """Though other programs hold them, and in more than one word."""
+    case, every = Case(tree_of(list(range(-1, rows - 1))), context, heads), torch.ones(rows, rows)
+    for splits in (1, 3):
+        found = case.run(
+            block_mask(rows, context), window=window, tile=Tile(16, 32, 4, 2), splits=splits
+        )
+        assert_same(found, case.expected(window, visible=every.bool()))
+    causal = case.run(chain_mask(context), window=window)
+    assert error(causal, case.expected(window, visible=every.bool())) > 1e-2
+
+
 def test_one_token_is_plain_decoding():
     case = Case(tree_of([-1]), 77, (4, 2))
     assert_same(case.run(chain_mask(77)), case.expected())

@@ -1,19 +1,27 @@
-"""The kernels in forwards of fixed size, whose padding nodes they must keep apart."""
+"""The kernels in passes of fixed size: a target's, whose padding nodes they must keep apart, and a
+drafter's, whose slots see each other."""
 
 import random
+from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, Gemma3TextConfig
 
-from draftwood.core.hf import HFTarget
+from draftwood.core.graphs import Capturing, on_device
+from draftwood.core.hf import HFTarget, load_target
 from draftwood.core.hf.graphs import Graphs
+from draftwood.core.options import Sampling
 from draftwood.core.values import TokenTree
+from draftwood.plugins.drafters.dflash.drafter import DFlash
+from draftwood.plugins.drafters.options import DFlashOptions
 from draftwood.plugins.verifiers.triton.launches import LAUNCHES
 from draftwood.plugins.verifiers.triton.verifier import TritonKernels
 
 ON_GPU = torch.cuda.is_available()
 VOCAB, WINDOW, LAYERS = 61, 24, 2
+ZLAB = Path(__file__).parents[3] / "fixtures" / "zlab"
 
 
 @pytest.fixture
@@ -40,7 +48,7 @@ def target():
     model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").float().eval()
     found = HFTarget(model.to("cuda" if ON_GPU else "cpu"), graphs="auto")
     if not ON_GPU:
-        found.graphs = Graphs(found, lambda launch, replayed: launch)
+        found.graphs = Graphs(found, Capturing(lambda launch, replayed: launch))
     return found
 
 
@@ -68,3 +76,26 @@ def test_padding_moves_no_score(target):
     (buffers,) = own.cache.held
     known = {(size, taps) for size, taps, _ in buffers.forwards}
     assert known == {(9, (0,)), (1, (0,)), (5, ())}  # the last was the check's, on opening
+
+
+@pytest.mark.parametrize("layout", ["dflash", "dflash2"])
+def test_a_drafters_blocks_are_what_its_own_attention_makes_of_them(layout):
+    target = load_target(ZLAB / "target", device="cuda" if ON_GPU else "cpu", dtype="float32")
+    capture = partial(on_device, target.device) if ON_GPU else lambda launch, replayed: launch
+    sessions = []
+    for fixed in (True, False):
+        drafter = DFlash(DFlashOptions(checkpoint=ZLAB / layout))
+        drafter.bind(target)
+        if fixed:
+            drafter.capture(TritonKernels(), Capturing(capture))
+        sessions.append(drafter.open(target, Sampling(1.0)))
+    make = torch.Generator().manual_seed(0)
+    before = LAUNCHES.counts().get("tree_attention", 0)
+    for anchor, rows in enumerate((40, 3, 1)):
+        features = torch.randn(rows, 192, generator=make).to(target.device)
+        for session in sessions:
+            session.commit((1,) * rows, features)
+        with torch.inference_mode():
+            found, expected = (session.slots(anchor) for session in sessions)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    assert LAUNCHES.counts()["tree_attention"] - before >= 3 * 2

@@ -43,6 +43,7 @@ def tree_attention_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     TREE: tl.constexpr,
+    CAUSAL: tl.constexpr,
     WINDOWED: tl.constexpr,
     CAPPED: tl.constexpr,
     SPLIT: tl.constexpr,
@@ -57,10 +58,10 @@ def tree_attention_kernel(
     replayed when it has grown. The rows are nodes first, first + 1, ... Unless TREE they are a
     chain: node i has depth i and sees the nodes up to itself. With TREE depths (nodes,) integers
     and ancestors (rows, words) int32: bit j % 32 of word j // 32 is whether the row sees node j,
-    itself included; never a later one. window: in positions, the node itself included, if
-    WINDOWED. inner, outer: as in `scores`. Grid: (ceil(rows * GROUP / BLOCK_M), heads / GROUP,
-    splits); the first axis runs fastest, so that programs which read the same keys run at the same
-    time.
+    itself included; if CAUSAL never a later one, which then need not be read. window: in positions,
+    the node itself included, if WINDOWED. inner, outer: as in `scores`. Grid: (ceil(rows * GROUP /
+    BLOCK_M), heads / GROUP, splits); the first axis runs fastest, so that programs which read the
+    same keys run at the same time.
     """
     block, kv_head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     heads, splits = tl.num_programs(1) * GROUP, tl.num_programs(2)
@@ -78,7 +79,9 @@ def tree_attention_kernel(
 
     # No row of this program sees a key before `begin`, or a node after `final`; all of them see the
     # context from `clear` on.
-    final = tl.minimum(first + (block * BLOCK_M + BLOCK_M - 1) // GROUP, first + rows - 1)
+    final = first + rows - 1
+    if CAUSAL:
+        final = tl.minimum(first + (block * BLOCK_M + BLOCK_M - 1) // GROUP, final)
     # Tensors: reckoned with plain zeros, these would be constants in Triton 3.7's interpreter.
     none = tl.full([], 0, tl.int32)
     begin, clear, skipped = none, none, none

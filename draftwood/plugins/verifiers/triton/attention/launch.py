@@ -88,6 +88,7 @@ def attend(
         BLOCK_M=tile.rows,
         BLOCK_N=tile.keys,
         TREE=mask.ancestors is not None,
+        CAUSAL=mask.causal,
         WINDOWED=window is not None,
         CAPPED=softcap is not None,
         SPLIT=splits > 1,

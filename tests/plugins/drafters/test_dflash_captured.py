@@ -1,0 +1,277 @@
+"""A DFlash drafter's passes of fixed size, recorded once and replayed, are its passes.
+
+There is no graph on a CPU; see `replaying` for what stands for one here.
+"""
+
+import gc
+import json
+import shutil
+import weakref
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from replaying import Quiet, recorded
+
+from draftwood.core import graphs
+from draftwood.core.build import build_component
+from draftwood.core.errors import UnsupportedTarget
+from draftwood.core.generation import Pipeline
+from draftwood.core.graphs import Capturing
+from draftwood.core.hf import load_target
+from draftwood.core.hf.graphs import Graphs
+from draftwood.core.options import Sampling
+from draftwood.core.plugin import Kind
+from draftwood.plugins.drafters.dflash.captured import Block, Commit
+from draftwood.plugins.drafters.dflash.drafter import DFlash
+from draftwood.plugins.drafters.options import DFlashOptions, NgramOptions, UnionOptions
+from draftwood.plugins.drafters.union.drafter import Union
+from draftwood.plugins.verifiers.match import Match
+
+ZLAB = Path(__file__).parents[2] / "fixtures" / "zlab"
+FEATURES, SIZE, LAYERS = 192, 8, 2  # of the fixtures: tapped columns, slots of a block, layers
+LAYERED = {
+    "full": {},
+    "causal": {"is_causal": True},
+    "one that slides": {
+        "layer_types": ["full_attention", "sliding_attention"],
+        "sliding_window": 9,
+    },
+    "causal ones that slide": {
+        "layer_types": ["sliding_attention", "sliding_attention"],
+        "sliding_window": 5,
+        "is_causal": True,
+    },
+}
+NARROW = {
+    "layer_types": ["sliding_attention", "full_attention"],
+    "sliding_window": SIZE - 1,
+    "is_causal": False,
+}
+
+
+@cache
+def target():
+    found = load_target(ZLAB / "target", device="cpu", dtype="float64")
+    found.graphs = Graphs(found, Capturing(recorded))
+    return found
+
+
+@pytest.fixture
+def drafter(tmp_path):
+    """drafter(layout, capture, ...) -> one of float64, bound; captured unless capture is None."""
+
+    def build(layout="dflash", capture=recorded, kernels=None, must=True, **change):
+        folder = tmp_path / "-".join((layout, *map(str, change.values())))[:60].replace("/", " ")
+        if not folder.exists():
+            shutil.copytree(ZLAB / layout, folder)
+            data = json.loads((folder / "config.json").read_text())
+            for key, value in change.items():
+                data["dflash_config"].pop(key, None)
+                data[key] = value
+            (folder / "config.json").write_text(json.dumps(data))
+        found = DFlash(DFlashOptions(checkpoint=folder))
+        found.bind(target())
+        if capture is not None:
+            found.capture(kernels or Quiet(), Capturing(capture, must))
+        return found
+
+    return build
+
+
+def opened(*drafters):
+    return [each.open(target(), Sampling(1.0)) for each in drafters]
+
+
+def features(rows, seed):
+    made = torch.randn(rows, FEATURES, generator=torch.Generator().manual_seed(seed))
+    return made.double()
+
+
+def commit(sessions, rows, seed):
+    for session in sessions:
+        session.commit((1,) * rows, features(rows, seed))
+
+
+def blocks(sessions, anchor):
+    with torch.inference_mode():
+        return [session.slots(anchor) for session in sessions]
+
+
+def assert_same(sessions, anchor):
+    found, expected = blocks(sessions, anchor)
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("layout", ["dflash", "dflash2"])
+@pytest.mark.parametrize("layers", list(LAYERED))
+def test_replayed_blocks_are_the_blocks(drafter, layout, layers):
+    change = LAYERED[layers]
+    sessions = opened(drafter(layout, **change), drafter(layout, None, **change))
+    for seed, rows in enumerate((13, 1, 3, SIZE, SIZE + 1, 2, 1)):
+        commit(sessions, rows, seed)
+        assert_same(sessions, anchor=5 * seed)
+    assert set(sessions[0].cache.buffers.forwards) == {Block, Commit}
+
+
+def test_contexts_that_outgrow_their_buffers_are_recorded_again(drafter, monkeypatch):
+    monkeypatch.setattr(graphs, "ROWS", 16)
+    monkeypatch.setattr("draftwood.plugins.drafters.common.cache.FIRST", 16)
+    sessions = opened(drafter(), drafter(capture=None))
+    before = sessions[0].cache.buffers.capacity
+    for seed in range(9):
+        commit(sessions, 4, seed)
+        assert_same(sessions, anchor=seed)
+    assert before == 16 < sessions[0].cache.buffers.capacity
+
+
+def test_the_next_request_takes_over_what_was_recorded(drafter):
+    recordings = []
+    one = drafter(capture=lambda *call: recordings.append(1) or recorded(*call))
+    plain = drafter(capture=None)
+    for request in range(3):
+        sessions = opened(one, plain)
+        commit(sessions, 9 + request, request)
+        commit(sessions, 2, request)
+        assert_same(sessions, anchor=request)
+        del sessions
+        gc.collect()
+    assert len(recordings) == 2  # a block and a commit
+
+
+def test_requests_and_forks_beside_each_other_have_memory_of_their_own(drafter):
+    one, plain = drafter(), drafter(capture=None)
+    pairs = [opened(one, plain), opened(one, plain)]
+    for seed, pair in enumerate(pairs):
+        commit(pair, 10 + seed, seed)
+        assert_same(pair, anchor=seed)
+    pairs.append([session.fork() for session in pairs[0]])
+    for seed, pair in enumerate(pairs, 5):
+        commit(pair, 3, seed)
+    for seed, pair in enumerate(pairs):
+        assert_same(pair, anchor=seed)
+    assert len({pair[0].cache.buffers.rows.data_ptr() for pair in pairs}) == 3
+
+
+def test_a_replay_keeps_what_the_one_before_returned(drafter):
+    sessions = opened(drafter())
+    commit(sessions, 9, 0)
+    (first,) = blocks(sessions, 1)
+    kept = first.clone()
+    (second,) = blocks(sessions, 2)
+    assert torch.equal(first, kept)
+    assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("kind", [Block, Commit])
+def test_what_is_not_written_into_tensors_would_show(drafter, monkeypatch, kind):
+    """The comparison has power: a length that stays as it was recorded gives other states."""
+    sessions = opened(drafter(), drafter(capture=None))
+    commit(sessions, 3, 0)
+    assert_same(sessions, anchor=1)
+    fill, at = kind.fill, sessions[0].cache.length
+    monkeypatch.setattr(kind, "fill", lambda self, length, given: fill(self, at, given))
+    commit(sessions, 3, 1)
+    commit(sessions, 3, 2)
+    found, expected = blocks(sessions, 2)
+    assert (found - expected).abs().max() > 1e-3
+
+
+def test_replayed_launches_are_counted(drafter):
+    kernels = Quiet()
+    sessions = opened(drafter(kernels=kernels))
+    commit(sessions, 3, 0)
+    blocks(sessions, 1)
+    before = kernels.attended
+    blocks(sessions, 2)
+    assert kernels.attended - before == LAYERS
+
+
+def test_tables_that_a_graph_reads_outlive_larger_ones(drafter):
+    one = drafter(capture=lambda launch, replayed: launch)
+    sessions = opened(one)
+    commit(sessions, 3, 0)
+    blocks(sessions, 1)
+    rotary, model = one.model.rotary, one.model
+    table = weakref.ref(rotary.table(model.device, model.dtype))
+    rotary.reserve(rotary.size + 1)
+    assert rotary.table(model.device, model.dtype) is not table()
+    assert table() is not None
+    del sessions, one
+    gc.collect()
+
+
+def refused(launch, replayed):
+    raise RuntimeError("operation not permitted when stream is capturing")
+
+
+def test_what_cannot_be_captured_runs_as_it_did_and_says_so_once(drafter, caplog):
+    sessions = opened(drafter(capture=refused, must=False), drafter(capture=None))
+    for seed in range(3):
+        commit(sessions, 3, seed)
+        assert_same(sessions, anchor=seed)
+    said = [line for line in caplog.messages if "cannot be captured: operation not" in line]
+    assert len(said) == 1
+
+
+def test_where_capturing_is_demanded_its_failure_is_an_error(drafter):
+    sessions = opened(drafter(capture=refused))
+    with pytest.raises(UnsupportedTarget, match=r"cannot be captured: .*graphs: off"):
+        commit(sessions, 3, 0)
+
+
+def test_a_window_that_hides_parts_of_a_block_is_not_captured(drafter):
+    """Kernels measure windows backwards; one as wide as the block hides nothing ahead."""
+    sessions = opened(drafter(must=False, **NARROW), drafter(capture=None, **NARROW))
+    commit(sessions, 12, 0)
+    assert_same(sessions, anchor=1)
+    assert not sessions[0].cache.buffers.forwards
+    with pytest.raises(UnsupportedTarget, match=f"window of {SIZE - 1} hides"):
+        drafter(**NARROW)
+    wide = NARROW | {"sliding_window": SIZE}
+    sessions = opened(drafter(**wide), drafter(capture=None, **wide))
+    commit(sessions, 12, 0)
+    assert_same(sessions, anchor=1)
+    assert sessions[0].cache.buffers.forwards
+
+
+def test_a_union_has_its_sources_captured_each_on_its_own():
+    union = Union(
+        UnionOptions(ngram=NgramOptions(), dflash=DFlashOptions(checkpoint=ZLAB / "dflash"))
+    )
+    union.bind(target())
+    capturing = Capturing(refused, must=False)
+    union.capture(Quiet(), capturing)
+    session = union.open(target(), Sampling(1.0))
+    session.commit((1, 2, 3), features(3, 0))
+    _, dflash = union.sources
+    assert "operation not permitted" in dflash._captured.capturing.off
+    assert capturing.off is None
+
+
+class Reading(Match):
+    """Judges on the host what was scored by replays."""
+
+    kernels = Quiet()
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_pipelines_replay_both_halves_and_say_what_plain_decoding_says(drafter, temperature):
+    own = DFlash(DFlashOptions(checkpoint=ZLAB / "dflash"))
+    pipeline = Pipeline(
+        target(),
+        own,
+        build_component(Kind.TREE, "best_first", max_nodes=6),
+        build_component(Kind.CONTROLLER, "fixed", nodes=6),
+        Reading(),
+    )
+    options = {"max_new_tokens": 20, "temperature": temperature, "seed": 3, "eos_token_id": ()}
+    prompt = json.loads((ZLAB / "dflash" / "expected.json").read_text())[0]["prompt"]
+    found = pipeline.generate(prompt, **options)
+    assert found.tokens == Pipeline(target()).generate(prompt, **options).tokens
+    assert found.stats.accepted > 0
+    (memory,) = own._captured.shelf._idle
+    assert set(memory.forwards) == {Block, Commit}
+    stats = found.stats
+    assert stats.kernels["attend"] >= stats.rounds * (LAYERS + target().layers)
