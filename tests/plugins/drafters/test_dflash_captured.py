@@ -245,6 +245,8 @@ def test_a_union_has_its_sources_captured_each_on_its_own():
     union.capture(Quiet(), capturing)
     session = union.open(target(), Sampling(1.0))
     session.commit((1, 2, 3), features(3, 0))
+    for source in session.sources:
+        source.settle()
     _, dflash = union.sources
     assert "operation not permitted" in dflash._captured.capturing.off
     assert capturing.off is None
