@@ -62,6 +62,10 @@ class TrainableBlocks(Trainable):
         return self.model.config.target_layer_ids
 
     @property
+    def wants_prompts(self) -> bool:  # type: ignore[override]
+        return self.reduced
+
+    @property
     def reduced(self) -> bool:
         """Whether the drafter can say only some of the target's tokens."""
         return self.model.config.draft_vocab_size < self.model.config.vocab_size
@@ -74,7 +78,9 @@ class TrainableBlocks(Trainable):
 
     def _choose_vocabulary(self, data: Data) -> None:
         config = self.model.config
-        ids = most_frequent(data.samples, config.draft_vocab_size, config.vocab_size)
+        assert data.prompts is not None
+        prompts = data.prompts.counts(config.vocab_size)
+        ids = most_frequent(data.samples, prompts, config.draft_vocab_size)
         for name, samples in (("train", data.samples), ("heldout", data.heldout)):
             share = coverage(samples, ids, config.vocab_size)
             words = f"{len(ids)} tokens make up {share:.1%} of what was written"

@@ -87,7 +87,7 @@ class BlockShape(DrafterOptions):
 class DFlashShape(BlockShape):
     """A block drafter of one branch.
 
-    vocabulary: how many tokens it can say, those that are most frequent in the samples; None for
+    vocabulary: how many tokens it can say, the most frequent ones of samples and prompts; None for
     all of the target's. Its head is the target's rows of these tokens and goes into the checkpoint.
     """
 

@@ -103,6 +103,8 @@ def _data(config: TrainingConfig, target: Any, tokenizer: Any, trainable: Traina
         _same_settings(path.with_suffix(".settings.json"), _sample_settings(config))
         states = final_states(model, head, heldout, path, clock)
         data = attrs.evolve(data, heldout_states=states)
+    if trainable.wants_prompts:
+        data = attrs.evolve(data, prompts=Prompts(config.sample.prompts, tokenizer))
     return data
 
 

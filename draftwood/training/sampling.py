@@ -66,6 +66,12 @@ class Prompts:
         else:
             raise DraftwoodError(f"{path}: prompts are read from .npy or .jsonl files")
 
+    def counts(self, size: int) -> np.ndarray:
+        """(size,) how often each token occurs in all of the prompts' text."""
+        if self.texts is None:
+            return np.bincount(self.stream, minlength=size)
+        return np.bincount(np.concatenate(self.texts), minlength=size)
+
     def draw(self, count: int, length: int, rng: np.random.Generator) -> np.ndarray:
         """(count, length) int64 token ids. Raises DraftwoodError if no text is that long."""
         if self.texts is None:

@@ -14,13 +14,17 @@ from torch import Tensor, nn
 from draftwood.training.branch_evaluation import BranchAcceptance
 from draftwood.training.evaluation import Acceptance
 from draftwood.training.features import Features
-from draftwood.training.sampling import Samples
+from draftwood.training.sampling import Prompts, Samples
 
 
 @frozen(eq=False)
 class Data:
-    """What training reads. likelihoods: (N, L) of the samples' tokens; heldout_states: (N, L, d)
-    of the target (see `likelihood`); both None where the trainable did not ask for them."""
+    """What training reads.
+
+    likelihoods: (N, L) of the samples' tokens; heldout_states: (N, L, d) of the target (see
+    `likelihood`); prompts: what those of the samples were drawn from. All None where the trainable
+    did not ask for them.
+    """
 
     samples: Samples
     features: Features
@@ -28,18 +32,20 @@ class Data:
     heldout_features: Features
     likelihoods: np.ndarray | None = None
     heldout_states: np.ndarray | None = None
+    prompts: Prompts | None = None
 
 
 class Trainable(ABC):
     """A drafter in training.
 
-    model: its network, all of whose parameters are trained. wants_likelihoods, wants_states: what
-    `Data` must hold besides samples and features.
+    model: its network, all of whose parameters are trained. wants_likelihoods, wants_states,
+    wants_prompts: what `Data` must hold besides samples and features.
     """
 
     model: nn.Module
     wants_likelihoods: bool = False
     wants_states: bool = False
+    wants_prompts: bool = False
 
     @property
     def matrices(self) -> list[nn.Parameter]:

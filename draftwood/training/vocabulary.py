@@ -12,26 +12,30 @@ from torch import Tensor
 from draftwood.training.sampling import Samples
 
 
-def most_frequent(samples: Samples, count: int, size: int) -> Tensor:
-    """(count,) int64 token ids, ascending: those that the target wrote most often, then those
-    that are most frequent in its prompts. size: of the target's vocabulary."""
-    written, given = (_counts(samples, size, generated) for generated in (True, False))
-    order = np.lexsort((np.arange(size), -given, -written))
+def most_frequent(samples: Samples, prompts: np.ndarray, count: int) -> Tensor:
+    """(count,) int64 token ids, ascending: those with the largest shares of what the target wrote
+    and of the prompts that it might have been given, added up. What it writes of its own accord is
+    the better guide, but there is less of it, and names in prompts are repeated after them.
+
+    prompts: (V,) how often each token occurs in prompts.
+    """
+    written = counts(samples, len(prompts))
+    shares = written / max(written.sum(), 1) + prompts / max(prompts.sum(), 1)
+    order = np.lexsort((np.arange(len(shares)), -shares))
     return torch.from_numpy(np.sort(order[:count]))
 
 
 def coverage(samples: Samples, ids: Tensor, size: int) -> float:
     """The share of the written tokens that are among `ids`."""
-    written = _counts(samples, size, generated=True)
+    written = counts(samples, size)
     return float(written[ids.cpu().numpy()].sum() / max(written.sum(), 1))
 
 
-def _counts(samples: Samples, size: int, generated: bool) -> np.ndarray:
-    """(size,) how often each token occurs in what was generated, or in the prompts."""
+def counts(samples: Samples, size: int) -> np.ndarray:
+    """(size,) how often the target wrote each token."""
     places = np.arange(samples.tokens.shape[1])
-    prompt = places < samples.starts[:, None]
-    inside = (places < samples.ends[:, None]) & (prompt != generated)
-    return np.bincount(samples.tokens[inside], minlength=size)
+    written = (places >= samples.starts[:, None]) & (places < samples.ends[:, None])
+    return np.bincount(samples.tokens[written], minlength=size)
 
 
 def offsets(ids: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from draftwood.training.config import load_training
 from draftwood.training.features import Features
 from draftwood.training.inherited import embedding_scale, final_norm
 from draftwood.training.run import _data
-from draftwood.training.sampling import Samples, write
+from draftwood.training.sampling import Prompts, Samples, write
 from draftwood.training.vocabulary import as_drafts, coverage, most_frequent, offsets
 
 LENGTH, BLOCK, WIDTH, WORDS, KNOWN = 24, 5, 32, 61, 12
@@ -100,15 +100,27 @@ def trainable(run, target) -> tuple[TrainableBlocks, "object"]:
     return made, data
 
 
-def test_the_tokens_are_those_that_the_target_wrote_most():
+def test_the_tokens_are_those_that_the_target_wrote_most_then_those_of_prompts():
     tokens = np.array([[9, 9, 9, 2, 2, 5, 7], [9, 9, 8, 2, 5, 4, 4]], np.int32)
     samples = Samples(tokens, np.array([3, 3]), np.array([7, 6]), np.zeros(2, np.float32))
-    # Written: 2 three times, 5 twice, 4 and 7 once (the last 4 is past the end). Given: mostly 9.
-    assert most_frequent(samples, 2, 12).tolist() == [2, 5]
-    assert most_frequent(samples, 4, 12).tolist() == [2, 4, 5, 7]
-    assert most_frequent(samples, 6, 12).tolist() == [2, 4, 5, 7, 8, 9]
-    assert most_frequent(samples, 7, 12).tolist() == [0, 2, 4, 5, 7, 8, 9]
+    # Written: 2 three times, 5 twice, 7 and 4 once (the last 4 is past the end).
+    none, prompts = np.zeros(12), np.bincount([9] * 60 + [8] * 30 + [2] * 10, minlength=12)
+    assert most_frequent(samples, none, 2).tolist() == [2, 5]
+    assert most_frequent(samples, none, 5).tolist() == [0, 2, 4, 5, 7]
+    assert most_frequent(samples, prompts, 3).tolist() == [2, 8, 9]
+    assert most_frequent(samples, prompts, 4).tolist() == [2, 5, 8, 9]
     assert coverage(samples, torch.tensor([2, 5]), 12) == pytest.approx(5 / 7)
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".jsonl"])
+def test_prompts_count_their_tokens_whatever_they_are_kept_in(suffix, tmp_path):
+    path = tmp_path / f"prompts{suffix}"
+    if suffix == ".npy":
+        np.save(path, np.array([3, 1, 3, 0], np.uint16))
+    else:
+        path.write_text('{"text": "dbd"}\n{"text": "a"}\n')
+    prompts = Prompts(path, lambda text: {"input_ids": [ord(letter) - ord("a") for letter in text]})
+    assert prompts.counts(5).tolist() == [1, 1, 0, 2, 0]
 
 
 def test_a_block_counts_up_to_the_first_token_that_cannot_be_said():
@@ -138,7 +150,8 @@ def test_a_run_exports_a_head_of_the_targets_rows_and_says_which(run, target):
     model = DFlashModel.from_folder(run.parent / "out")
     ids = model.draft_to_target()
     samples = Samples.load(run.parent / "work" / "samples-train.npz")
-    assert torch.equal(ids, most_frequent(samples, KNOWN, WORDS))
+    prompts = Prompts(run.parent / "prompts.npy", None).counts(WORDS)
+    assert torch.equal(ids, most_frequent(samples, prompts, KNOWN))
     expected = target.head_weight()[ids].bfloat16()
     assert torch.equal(model.lm_head.weight, expected)
 
