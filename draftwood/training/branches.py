@@ -38,7 +38,7 @@ class TrainableBranches(TrainableBlocks):
         if shape.init is None:
             model = DBlastModel(DBlastConfig.of(base, shape.branches, shape.rank))
             initialise(model, target.model)
-            model.initialise_branches(config.training_seed)
+            model.initialise_branches(config.training_seed, shape.spread)
         else:
             model = _from_checkpoint(shape, base, config.training_seed)
         return cls(
@@ -82,7 +82,7 @@ def _from_checkpoint(shape: DBlastShape, base: DFlashConfig, seed: int) -> DBlas
     model = DBlastModel.from_folder(fetch(str(shape.init))).float()
     _check_shape(model.config, base, shape)
     if model.config.branches == 1:
-        model = model.with_branches(shape.branches, shape.rank, seed)
+        model = model.with_branches(shape.branches, shape.rank, seed, shape.spread)
     if (model.config.branches, model.config.rank) != (
         shape.branches,
         shape.rank if shape.branches > 1 else 0,

@@ -99,13 +99,15 @@ class DFlashShape(BlockShape):
 class DBlastShape(BlockShape):
     """A block drafter of several branches.
 
-    branches: K. rank: of what sets them apart. init: a DFlash or DBlast checkpoint to start from,
-    of the shape that this file states; None starts anew.
+    branches: K. rank: of what sets them apart. spread: how far apart fresh branches start; 1 is
+    what a layer of that rank begins with. init: a DFlash or DBlast checkpoint to start from, of the
+    shape that this file states; None starts anew.
     """
 
     algorithm: Literal["dblast"]
     branches: int = field(default=4, validator=ge(1))
     rank: int = field(default=16, validator=ge(1))
+    spread: float = field(default=1.0, validator=ge(0.0))
     init: Path | str | None = None
 
 

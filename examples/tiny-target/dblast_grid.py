@@ -20,37 +20,43 @@ CACHED = ["samples-*", "features-*", "likelihoods-*", "states-*"]
 """What cells share, from the work folder: text, the target's features and what it says of them."""
 
 
+EARLY = {"train.objective": "nll_weighted", "train.gamma": 2.0}
+"""Likelihood of a block's first tokens above all: what is accepted is decided there."""
+
+
+LIKELIHOOD_RATE = 0.02
+"""Adam's, of the expander and the prior, while likelihood is learnt. Under `al` it makes the prior
+certain before branches are worth choosing between: there the file's, a quarter of it."""
+
+
 def cells() -> dict[str, dict[str, object]]:
     """Settings by name, in the order in which they are worth running. drafter.init: another
     cell's name starts from what that one exported, None from nothing."""
 
     def main(branches: int, objective: str, seed: int = 0) -> tuple[str, dict[str, object]]:
         name = f"k{branches}-{objective}" + (f"-seed{seed}" if seed else "")
+        rate = {} if objective == "al" else {"train.adam_lr": LIKELIHOOD_RATE}
         return name, {
             "drafter.branches": branches,
-            "train.objective": objective,
             "train.seed": seed,
+            **(EARLY if objective == "early" else {"train.objective": objective}),
+            **rate,
         }
 
-    def after(branches: int, first: str, then: str, seed: int = 0) -> tuple[str, dict[str, object]]:
-        """A second phase of the same length."""
+    def after(branches: int, first: str, seed: int = 0) -> tuple[str, dict[str, object]]:
+        """A second phase of the same length, with `al`."""
         end = f"-seed{seed}" if seed else ""
-        _, cell = main(branches, then, seed)
-        cell["drafter.init"] = f"k{branches}-{first}{end}"
-        return f"k{branches}-{first}-{then}{end}", cell
+        cell = main(branches, "al", seed)[1] | {"drafter.init": f"k{branches}-{first}{end}"}
+        return f"k{branches}-{first}-al{end}", cell
 
-    grid = [main(k, name) for name in ("al", "nll", "dpace") for k in (4, 1, 2, 8)]
-    phases = [
-        *(after(k, "nll", "al") for k in (4, 1, 2, 8)),
-        *(main(k, "nll_weighted") for k in (4, 1)),
-        *(after(k, "nll_weighted", "al") for k in (4, 1)),
-    ]
+    warm = [main(k, name) for name in ("al", "nll", "dpace", "early") for k in (4, 1, 2, 8)]
+    phases = [after(k, "early") for k in (4, 1, 2, 8)]
     seeds = [
         each
         for seed in (1, 2)
         for each in (
-            *(main(k, name, seed) for name in ("al", "nll") for k in (4, 1)),
-            *(after(k, "nll", "al", seed) for k in (4, 1)),
+            *(main(k, name, seed) for name in ("al", "nll", "early") for k in (4, 1)),
+            *(after(k, "early", seed) for k in (4, 1)),
         )
     ]
     al = {"drafter.branches": 4, "train.objective": "al"}
@@ -61,7 +67,8 @@ def cells() -> dict[str, dict[str, object]]:
         ),
         ("k4-al-token", al | {"train.al.rule": "token"}),
         *((f"k4-al-tau{tau}", al | {"train.al.threshold": tau}) for tau in (0.01, 0.3)),
-        *((f"k4-al-rank{rank}", al | {"drafter.rank": rank}) for rank in (4, 64)),
+        *((f"k4-al-rank{rank}", al | {"drafter.rank": rank}) for rank in (4, 8)),
+        *((f"k4-al-spread{spread}", al | {"drafter.spread": spread}) for spread in (0.08, 3.0)),
         ("k4-al-unbalanced", al | {"train.balance": 0.0}),
         *(
             (f"k{k}-al-tempered", al | {"drafter.branches": k, "train.tempered": True})
@@ -70,13 +77,13 @@ def cells() -> dict[str, dict[str, object]]:
         *(
             (
                 f"k{k}-{objective}-cold",
-                {"drafter.branches": k, "train.objective": objective, "drafter.init": None},
+                main(k, objective)[1] | {"drafter.init": None},
             )
             for objective in ("al", "nll")
             for k in (4, 1)
         ),
     ]
-    return dict([*grid, *phases, *seeds, *variants])
+    return dict([*warm, *phases, *seeds, *variants])
 
 
 def settings(cell: dict[str, object], arguments: argparse.Namespace, folder: Path) -> list[str]:
@@ -134,6 +141,8 @@ def table(results: dict[str, dict]) -> str:
     it of any seed where there are several."""
     rows: dict[str, list[dict]] = {}
     for name, result in results.items():
+        for each in result["acceptance"]:
+            each["temperature"] = round(each["temperature"], 6)  # as float32 they were written
         rows.setdefault(re.sub(r"-seed\d+$", "", name), []).append(result)
     heats = sorted({each["temperature"] for run in results.values() for each in run["acceptance"]})
     heads = [

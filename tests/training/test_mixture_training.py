@@ -168,14 +168,15 @@ def test_training_lowers_its_objective(trained, target):
 
 @pytest.mark.parametrize(("branches", "there"), [(1, 3), (3, 3)])
 def test_training_starts_from_a_checkpoint(branches, there, tmp_path, target_folder):
-    """From a DFlash checkpoint, with fresh branches that change little; from a DBlast one."""
+    """From a DFlash checkpoint, here with fresh branches that change nothing; from a DBlast one."""
     first = training_file(tmp_path / "first", target_folder)
     at_once = [*STEADY, "train.steps=1"]
     once = [*at_once, f"drafter.branches={branches}", "train.balance=0.0"]
     folder = train(first, set_options=once)
     second = training_file(tmp_path / "second", target_folder)
     still = ["train.lr=1e-9", "train.adam_lr=1e-9", "train.weight_decay=0.0"]
-    settings = [*at_once, *still, f"drafter.init={folder}", f"drafter.branches={there}"]
+    fresh = ["drafter.spread=0.0", f"drafter.branches={there}"]
+    settings = [*at_once, *still, f"drafter.init={folder}", *fresh]
     again = DBlastModel.from_folder(train(second, set_options=settings)).float()
     start = DBlastModel.from_folder(folder).float()
     assert type(again) is type(start)

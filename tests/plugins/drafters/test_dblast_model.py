@@ -99,17 +99,23 @@ def test_gradients_reach_expander_and_prior(head):
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.branches.parameters())
 
 
-def test_fresh_branches_differ_a_little_and_alike_for_one_seed(head):
-    plain = DBlastModel.from_folder(DFLASH)
-    model, twin = plain.with_branches(4, 8, seed=1), plain.with_branches(4, 8, seed=1)
+def test_fresh_branches_differ_as_asked_and_alike_for_one_seed():
+    plain, head = DBlastModel.from_folder(DFLASH), torch.eye(64)  # logits are the states
+    model, twin = plain.with_branches(4, 8, seed=3), plain.with_branches(4, 8, seed=3)
     h = hidden(4, 64)
-    found = model.branch_logits(h, head)
+    found, shared = model.branch_logits(h, head), plain.logits(h, head)
     assert found.equal(twin.branch_logits(h, head))
-    assert not found.equal(plain.with_branches(4, 8, seed=2).branch_logits(h, head))
-    shared = plain.logits(h, head)
-    assert (found - shared).std() < 0.2 * shared.std()
+    assert not found.equal(plain.with_branches(4, 8, seed=4).branch_logits(h, head))
     assert all(not a.equal(b) for a, b in pairwise(found))
     assert model.prior_logits(h[0]).equal(torch.zeros(4))
+    # Of the order of the shared state, and in proportion to `spread`, whatever the rank.
+    wide = plain.with_branches(4, 32, seed=3).branch_logits(h, head)
+    for branches in (found, wide):
+        assert 0.4 < (branches - shared).std() / shared.std() < 0.9
+    near = plain.with_branches(4, 8, seed=3, spread=0.1).branch_logits(h, head)
+    torch.testing.assert_close(near - shared, 0.1 * (found - shared), atol=1e-4, rtol=1e-3)
+    none = plain.with_branches(4, 8, seed=3, spread=0.0).branch_logits(h, head)
+    torch.testing.assert_close(none, shared.expand(4, -1, -1))
 
 
 def test_a_checkpoint_comes_back_as_it_was_written(tmp_path):

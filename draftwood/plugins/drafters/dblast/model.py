@@ -14,8 +14,9 @@ from draftwood.core.errors import CheckpointError
 from draftwood.plugins.drafters.dblast.config import DBlastConfig
 from draftwood.plugins.drafters.dflash.model import DFlashModel
 
-SPREAD = 0.02
-"""Standard deviation of a fresh expander: enough to tell branches apart, too little to harm."""
+SPREAD = 1.0
+"""How far apart fresh branches start, in units of what a layer with `a` as its input would begin
+with. Branches that start nearly equal stay so: nothing tells them apart."""
 
 
 class Branches(nn.Module):
@@ -31,8 +32,8 @@ class Branches(nn.Module):
         self.expand = nn.Parameter(torch.empty(k, d, r))
         self.prior = nn.Linear(d, k)
 
-    def initialise(self, seed: int) -> None:
-        """A random, U small, a uniform prior: branches start apart but as good as their root."""
+    def initialise(self, seed: int, spread: float = SPREAD) -> None:
+        """A and U random, U of standard deviation spread / sqrt(r), and a uniform prior."""
         generator = torch.Generator().manual_seed(seed)
 
         def normal(like: Tensor, deviation: float) -> Tensor:
@@ -40,7 +41,7 @@ class Branches(nn.Module):
 
         with torch.no_grad():
             self.reduce.weight.copy_(normal(self.reduce.weight, self.reduce.in_features**-0.5))
-            self.expand.copy_(normal(self.expand, SPREAD))
+            self.expand.copy_(normal(self.expand, spread * self.expand.shape[-1] ** -0.5))
             self.prior.weight.zero_()
             assert self.prior.bias is not None
             self.prior.bias.zero_()
@@ -72,7 +73,9 @@ class DBlastModel(DFlashModel):
         model.load_weights(folder, allow_pickle)
         return model.eval()
 
-    def with_branches(self, branches: int, rank: int, seed: int = 0) -> "DBlastModel":
+    def with_branches(
+        self, branches: int, rank: int, seed: int = 0, spread: float = SPREAD
+    ) -> "DBlastModel":
         """This model of one branch, its weights shared, with `branches` fresh ones: where training
         from a DFlash checkpoint starts. Raises CheckpointError if it has several already."""
         if self.config.branches > 1:
@@ -86,17 +89,17 @@ class DBlastModel(DFlashModel):
         state: dict[str, Tensor] = dict(self.state_dict())
         if model.branches is not None:
             model.branches.to_empty(device=self.device).to(self.dtype)
-            model.branches.initialise(seed)
+            model.branches.initialise(seed, spread)
             own = model.branches.state_dict()
             state |= {f"branches.{name}": tensor for name, tensor in own.items()}
         model.load_state_dict(state, assign=True)
         return model
 
-    def initialise_branches(self, seed: int) -> None:
-        """Set expander and prior to where training starts: a random `a`, small differences between
-        branches, a uniform prior. Nothing to do with one branch."""
+    def initialise_branches(self, seed: int, spread: float = SPREAD) -> None:
+        """Set expander and prior to where training starts: a random `a`, branches that differ, a
+        uniform prior. Nothing to do with one branch."""
         if self.branches is not None:
-            self.branches.initialise(seed)
+            self.branches.initialise(seed, spread)
 
     def branch_logits(self, hidden: Tensor, head: Tensor | None = None) -> Tensor:
         """(..., d) final-normed states -> (K, ..., V_draft), multiplier and soft cap applied.
