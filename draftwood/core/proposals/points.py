@@ -82,20 +82,29 @@ class _Rows:
         self, following: Callable[[Path], Sequence[tuple[int, float]]], depth: int, k: int
     ) -> None:
         self.following, self.depth, self.k = following, depth, k
-        self.paths: list[Path] = [()]
-        self.made: dict[int, tuple[list[int], list[float], list[int]]] = {}
+        self.before: list[int] = [-1]  # of each row that was named, the row whose token leads to it
+        self.paths: dict[int, Path] = {0: ()}
+        self.made: dict[int, tuple[list[int], list[float], range]] = {}
 
-    def row(self, at: int) -> tuple[list[int], list[float], list[int]]:
+    def row(self, at: int) -> tuple[list[int], list[float], range]:
         """(tokens, log chances, rows of what follows each) after the path of row `at`."""
-        if at not in self.made:
-            path = self.paths[at]
+        known = self.made.get(at)
+        if known is None:
+            path = self.path(at)
             found = self.following(path)[: self.k] if len(path) < self.depth else ()
-            tokens = [token for token, _ in found]
-            start = len(self.paths)
-            self.paths.extend((*path, token) for token in tokens)
-            scores = [score for _, score in found]
-            self.made[at] = (tokens, scores, list(range(start, len(self.paths))))
-        return self.made[at]
+            start = len(self.before)
+            self.before.extend([at] * len(found))
+            below = range(start, len(self.before))
+            known = [token for token, _ in found], [score for _, score in found], below
+            self.made[at] = known
+        return known
+
+    def path(self, at: int) -> Path:
+        """The tokens that lead to row `at`, whose row before was looked at."""
+        if at not in self.paths:
+            tokens, _, below = self.made[self.before[at]]
+            self.paths[at] = (*self.paths[self.before[at]], tokens[at - below.start])
+        return self.paths[at]
 
 
 class _Column:

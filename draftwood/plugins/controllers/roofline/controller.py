@@ -29,7 +29,11 @@ FIRST_CAP, LEAST_CAP = 64, 16
 would be worth is only seen by growing it."""
 
 RECENT = 8
-"""Budgets that the next tree's size follows: up to twice the largest of them."""
+"""Budgets that the next tree's size follows."""
+
+SPARE, SPARE_OF_LEVELS = 2.0, 1.25
+"""How many times the largest of them it is, where a draft takes one pass, and where it takes one a
+level."""
 
 TRUST = 2.0
 """A stored price that one probe finds wrong by more than this factor is measured again."""
@@ -83,7 +87,9 @@ class BestBudget(BudgetController[Prices, Text]):
         if not state.request.switch.drafts:
             return Limits(0)
         recent = state.request.budgets
-        cap = max(LEAST_CAP, 2 * max(recent)) if recent else FIRST_CAP
+        # Where levels cost passes, every node that is gone on from costs a part of one.
+        spare = SPARE if state.request.passes <= 1 else SPARE_OF_LEVELS
+        cap = max(LEAST_CAP, int(spare * max(recent))) if recent else FIRST_CAP
         nodes = min(cap, self._max_nodes)
         pace, prices = self._least_pace(ctx.context, state), state.machine
         floors = prices.floors(nodes, ctx.context, pace, _believed(state.request).gain())
