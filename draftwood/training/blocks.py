@@ -73,8 +73,19 @@ class TrainableBlocks(Trainable):
     def prepare(self, data: Data) -> None:
         if isinstance(self.options, SingleOptions) and self.options.scale_features:
             self.sizes = data.features.sizes().to(self.model.device)
+            self._start_at_the_size_of_final_states(self.sizes)
         if self.reduced:
             self._choose_vocabulary(data)
+
+    def _start_at_the_size_of_final_states(self, sizes: Tensor) -> None:
+        """If the last layer is tapped: what the head reads is then as large as it was made for. The
+        weight of the target's norm says so only for the target's own states, which are small where
+        it is large; on others it gives logits of hundreds."""
+        config = self.model.config
+        last = (config.num_target_layers or 0) - 1
+        if last in config.target_layer_ids:
+            parts = sizes.split(config.target_hidden_size)
+            self.model.norm.weight.data.copy_(parts[config.target_layer_ids.index(last)])
 
     def _choose_vocabulary(self, data: Data) -> None:
         config = self.model.config

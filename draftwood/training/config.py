@@ -196,8 +196,9 @@ class BlockOptions(OptimiserOptions):
 @frozen(kw_only=True)
 class SingleOptions(BlockOptions):
     """Of DFlash. scale_features: learn from features divided by their size, dimension by dimension,
-    and put the division into the checkpoint's first matrix: for targets whose layers are of very
-    different size, or have a few huge dimensions."""
+    and put the division into the checkpoint's first matrix; begin with final states of the size of
+    the target's, if its last layer is tapped. For targets whose layers are of very different size,
+    or have a few huge dimensions."""
 
     scale_features: bool = False
 

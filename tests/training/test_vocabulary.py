@@ -232,6 +232,14 @@ def test_the_exported_drafter_reads_features_as_they_are(trainable):
     assert not torch.allclose(unscaled, learnt, atol=1e-2)
 
 
+def test_the_head_begins_with_states_of_the_size_that_it_was_made_for(trainable, target):
+    """The last layer is tapped, so the size of the target's final states is known."""
+    made, data = trainable
+    final = data.features[:].float()[..., WIDTH:]
+    expected = final.square().mean((0, 1)).sqrt()
+    torch.testing.assert_close(made.model.norm.weight.detach(), expected, atol=1e-3, rtol=1e-3)
+
+
 def test_sizes_are_root_mean_squares(tmp_path):
     features = Features(tmp_path / "f.bin", (5, 3, 4), torch.bfloat16)
     values = torch.tensor([1.0, -2.0, 300.0, 0.0]).expand(5, 3, 4)
