@@ -24,9 +24,9 @@ EARLY = {"train.objective": "nll_weighted", "train.gamma": 2.0}
 """Likelihood of a block's first tokens above all: what is accepted is decided there."""
 
 
-LIKELIHOOD_RATE = 0.02
-"""Adam's, of the expander and the prior, while likelihood is learnt. Under `al` it makes the prior
-certain before branches are worth choosing between: there the file's, a quarter of it."""
+ADAM = {"al": 0.005}
+"""Adam's rate, of the expander and the prior, by objective, where it is not the file's: with that
+`al` makes the prior certain before branches are worth choosing between."""
 
 
 def cells() -> dict[str, dict[str, object]]:
@@ -35,7 +35,7 @@ def cells() -> dict[str, dict[str, object]]:
 
     def main(branches: int, objective: str, seed: int = 0) -> tuple[str, dict[str, object]]:
         name = f"k{branches}-{objective}" + (f"-seed{seed}" if seed else "")
-        rate = {} if objective == "al" else {"train.adam_lr": LIKELIHOOD_RATE}
+        rate = {"train.adam_lr": ADAM[objective]} if objective in ADAM else {}
         return name, {
             "drafter.branches": branches,
             "train.seed": seed,
@@ -59,7 +59,7 @@ def cells() -> dict[str, dict[str, object]]:
             *(after(k, "early", seed) for k in (4, 1)),
         )
     ]
-    al = {"drafter.branches": 4, "train.objective": "al"}
+    al = main(4, "al")[1]
     variants = [
         *(
             (f"k4-al-{kind}", al | {"train.al.retained": kind})
@@ -67,7 +67,10 @@ def cells() -> dict[str, dict[str, object]]:
         ),
         ("k4-al-token", al | {"train.al.rule": "token"}),
         *((f"k4-al-tau{tau}", al | {"train.al.threshold": tau}) for tau in (0.01, 0.3)),
-        *((f"k4-al-rank{rank}", al | {"drafter.rank": rank}) for rank in (4, 8)),
+        *(
+            (f"k4-early-rank{rank}", main(4, "early")[1] | {"drafter.rank": rank})
+            for rank in (8, 4)
+        ),
         *((f"k4-al-spread{spread}", al | {"drafter.spread": spread}) for spread in (0.08, 3.0)),
         ("k4-al-unbalanced", al | {"train.balance": 0.0}),
         *(
@@ -100,7 +103,8 @@ def settings(cell: dict[str, object], arguments: argparse.Namespace, folder: Pat
     if chosen["drafter.init"] in cells():
         chosen["drafter.init"] = folder.with_name(str(chosen["drafter.init"])) / "export"
     published = {"retained": "threshold", "threshold": 0.1}
-    chosen = {"train.al": published if chosen["train.objective"] == "al" else None} | chosen
+    al = published if chosen["train.objective"] == "al" else None
+    chosen = {"train.al": al, "train.gamma": None} | chosen
     if chosen["drafter.branches"] == 1:
         chosen["train.balance"] = 0.0
     return [
