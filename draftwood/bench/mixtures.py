@@ -197,7 +197,14 @@ def _notes(mixture: Mixture) -> dict[str, Any]:
 
 
 def report(cells: Sequence[Cell], seed: int) -> dict[str, Any]:
-    """Everything that is printed, as JSON. seed: of the intervals."""
+    """Everything that is printed, as JSON. seed: of the intervals.
+
+    Raises RequestError for a cell without a round.
+    """
+    if short := [str(cell.setting) for cell in cells if not cell.prompts]:
+        raise RequestError(
+            f"{short[0]}: no round was long enough for a whole draft: ask for more tokens"
+        )
     return {
         "counts_bonus": False,
         "cells": [_cell(cell, seed) for cell in cells],

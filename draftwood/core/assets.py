@@ -8,9 +8,10 @@ from draftwood.core.errors import CheckpointError
 
 DEFAULT = "tiny-python"
 
-Part = Literal["target", "drafter", "dblast", "eagle3", "draft"]
-"""What a bundled set of models has: the target, and for it a block drafter, one with branches, an
-EAGLE-3 drafter and a small language model, whose tokenizer lies with the target alone."""
+Part = Literal["target", "drafter", "dblast", "independent", "eagle3", "draft"]
+"""What a bundled set of models has: the target, and for it a block drafter, one with branches, one
+of a single branch that was trained as that was (to compare with), an EAGLE-3 drafter and a small
+language model, whose tokenizer lies with the target alone."""
 
 
 def resolve(value: Path | str, part: Part) -> Path | str:

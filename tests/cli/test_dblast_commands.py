@@ -37,7 +37,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_ablate_writes_its_tables(draftwood: Draftwood, checkpoint: Path, tmp_path: Path) -> None:
     ran = draftwood(
         "ablate", "dblast", "--dblast", str(checkpoint), "--prompts", "builtin:code",
-        "--limit", "2", "--tokens", "14", "--temperature", "1", "--filters", "20:0.8",
+        "--limit", "2", "--tokens", "24", "--temperature", "1", "--filters", "20:0.8",
         "--draws", "1", "--out", str(tmp_path / "out"), "--json",
     )  # fmt: skip
     assert ran.code == 0, ran.err
@@ -47,6 +47,17 @@ def test_ablate_writes_its_tables(draftwood: Draftwood, checkpoint: Path, tmp_pa
     assert (cell["title"], cell["prompts"]) == ("T = 1, top-k 20 + top-p 0.8", 2)
     assert json.loads((tmp_path / "out/dblast.json").read_text()) == found
     assert "| BASTION over DBlast | match |" in (tmp_path / "out/dblast.md").read_text()
+
+
+def test_ablate_says_when_texts_are_too_short_for_a_draft(
+    draftwood: Draftwood, checkpoint: Path
+) -> None:
+    ran = draftwood(
+        "ablate", "dblast", "--dblast", str(checkpoint), "--prompts", "builtin:code",
+        "--limit", "1", "--tokens", "8", "--temperature", "1", "--filters", "none",
+    )  # fmt: skip
+    assert ran.code == 2
+    assert "ask for more tokens" in ran.err
 
 
 @pytest.mark.parametrize("value", ["20", "a:0.5", "0:0.5", "20:1.5", ":"])

@@ -62,7 +62,7 @@ def _filters(
     metavar="CHECKPOINT",
     default="builtin",
     show_default=True,
-    help="The independent drafter of that target.",
+    help="The independent drafter of that target; builtin was trained as the bundled mixture was.",
 )
 @click.option(
     "--dblast",
@@ -158,10 +158,12 @@ def command(
     from draftwood.bench.machine import machine
     from draftwood.bench.mixtures import Setting, figure, markdown, report
     from draftwood.bench.prompts import load_prompts
+    from draftwood.core.assets import resolve
 
     chosen = load_prompts(prompts, limit)
     settings = [Setting(heat, *pair) for heat in temperatures for pair in filters]
-    plain, replay = _load(session, target, dflash, dblast, draws)
+    alike = str(resolve(dflash, "independent"))
+    plain, replay = _load(session, target, alike, dblast, draws)
     with counting(len(settings) * len(chosen)) as step:
         cells = [_cell(plain, replay, each, chosen, tokens, seed, step) for each in settings]
     result = {
