@@ -30,20 +30,31 @@ JSON = {
     "parity.*.control": "{chunk_sizes, differences}: plain decoding beside itself, other chunk "
     "sizes",
     "law": "{temperature, tokens, family_error, smallest_bias, tests}: sampled text against the "
-    "target's own laws",
+    "target's own laws; smallest_bias: the total variation that so many tokens show",
     "law.tests": "[{name, statistic, freedom, count, p_value}]",
     "rounds": "of parity and law together",
     "accepted": "draft tokens accepted in them",
     "rejected": "rounds that ended at a rejected draft token",
+    "kernels": "{name: launches} in them, of a verifier that brings its own",
 }
 PARITY_TOKENS, LAW_TOKENS = 64, 48
 
 
 @click.command("lossless")
 @pipeline_argument
+@click.option(
+    "--bias",
+    metavar="B",
+    type=click.FloatRange(0.02, 0.5),
+    default=0.1,
+    show_default=True,
+    help="Sample until a bias this large would show; twice it takes a quarter of the tokens.",
+)
 @json_option
 @click.pass_obj
-def command(session: Session, pipeline: str, settings: tuple[str, ...], as_json: bool) -> int:
+def command(
+    session: Session, pipeline: str, settings: tuple[str, ...], bias: float, as_json: bool
+) -> int:
     """Show that a pipeline keeps its target's output.
 
     Enumerates the exact law of the pipeline's own tree, controller and verifier on a toy model;
@@ -55,13 +66,14 @@ def command(session: Session, pipeline: str, settings: tuple[str, ...], as_json:
     \b
       draftwood lossless bastion
       draftwood lossless pipeline.yaml --json
+      TRITON_INTERPRET=1 draftwood lossless dflash --set verifier.use=triton --bias 0.3
     """
     from draftwood.core.compose import check_composition
     from draftwood.core.config import load_config
 
     config = load_config(pipeline, settings, registry=session.registry)
     check_composition(config, session.registry)
-    report = examine(config, session, quiet=as_json)
+    report = examine(config, session, bias=bias, quiet=as_json)
     if as_json:
         print_json(report.as_dict())
     else:
@@ -69,8 +81,8 @@ def command(session: Session, pipeline: str, settings: tuple[str, ...], as_json:
     return 0 if report.verdict == "lossless" else 1
 
 
-def examine(config: "PipelineConfig", session: Session, *, quiet: bool) -> "Report":
-    """Gather the evidence, saying what is being done unless quiet."""
+def examine(config: "PipelineConfig", session: Session, *, bias: float, quiet: bool) -> "Report":
+    """Gather the evidence, saying what is being done unless quiet. bias: as in `check_law`."""
     from draftwood.core.compose import traits_of
     from draftwood.core.plugin import Draws, Kind
     from draftwood.testing.decisions import check_decisions
@@ -98,7 +110,7 @@ def examine(config: "PipelineConfig", session: Session, *, quiet: bool) -> "Repo
     say("decoding greedily in float32, beside plain decoding")
     parity = [check_parity(loaded, prompts, PARITY_TOKENS, "float32")]
     say("sampling, for the law of the output")
-    law = check_law(loaded, prompts, LAW_TOKENS)
+    law = check_law(loaded, prompts, LAW_TOKENS, bias)
     dtype = _configured_dtype(config, loaded)
     if dtype != "float32":
         say(f"decoding greedily in {dtype}, beside plain decoding")
@@ -135,13 +147,19 @@ def render(report: "Report") -> str:
                 f"decoding says {each.tokens[1]}; margin {each.margin:.2g}, {allowed} the bound "
                 f"of {each.bound:.2g}"
             )
-    lines.append(f"law     {law.tokens} tokens at temperature {law.temperature}:")
+    lines.append(
+        f"law     {law.tokens} tokens at temperature {law.temperature}, enough to find a bias of "
+        f"{law.smallest_bias:g}:"
+    )
     lines += [f"  {test}" for test in law.tests]
     ran = report.speculation
     lines.append(
         f"ran     {ran.rounds} rounds, {ran.accepted} drafts accepted, {ran.rejected} rounds ended "
         "at a rejected one"
     )
+    if ran.kernels:
+        launched = (f"{name} {count}" for name, count in sorted(ran.kernels.items()))
+        lines.append(f"kernels {', '.join(launched)} launches")
     lines += [f"doubt   {doubt}" for doubt in report.doubts]
     if report.verdict == "inconclusive":
         lines.append(

@@ -25,7 +25,8 @@ from draftwood.testing.statistics import (
 )
 
 SMALLEST_BIAS = 0.1
-"""Total variation of the next token's law that the sample is large enough to find."""
+"""Total variation of the next token's law that a sample is large enough to find, unless another is
+asked for."""
 
 BOUNDARY = 1e-3
 """Scores this near to a filter's edge, relative to the largest, may fall on either side of it."""
@@ -33,12 +34,14 @@ BOUNDARY = 1e-3
 
 @frozen
 class Law:
-    """temperature: that was sampled at. tokens: how many. tests: what was tested of them."""
+    """temperature: that was sampled at. tokens: how many. tests: what was tested of them.
+    smallest_bias: that they are enough to find, as a total variation of the next token's law."""
 
     temperature: float
     tokens: int
     tests: tuple[Evidence, ...]
     speculation: Speculation = field(factory=Speculation)
+    smallest_bias: float = SMALLEST_BIAS
 
     @property
     def biased(self) -> bool:
@@ -49,7 +52,7 @@ class Law:
             "temperature": self.temperature,
             "tokens": self.tokens,
             "family_error": FAMILY_ERROR,
-            "smallest_bias": SMALLEST_BIAS,
+            "smallest_bias": self.smallest_bias,
             "tests": [
                 {
                     "name": test.name,
@@ -63,13 +66,19 @@ class Law:
         }
 
 
-def check_law(pipeline: Pipeline, prompts: Sequence[Sequence[int]], tokens: int) -> Law:
-    """Sample until a bias of SMALLEST_BIAS would show, and test by rank, by token, by position,
-    by pairs and by support. The temperature is the pipeline's own if it samples, else 1."""
+def check_law(
+    pipeline: Pipeline,
+    prompts: Sequence[Sequence[int]],
+    tokens: int,
+    smallest_bias: float = SMALLEST_BIAS,
+) -> Law:
+    """Sample texts of `tokens` until a bias of `smallest_bias` would show, and test by rank, by
+    token, by position, by pairs and by support. The temperature is the pipeline's own if it
+    samples, else 1."""
     sampling = pipeline.generation.sampling
     if sampling.greedy:
         sampling = evolve(sampling, temperature=1.0)
-    needed, seen = samples_needed(SMALLEST_BIAS), _Seen()
+    needed, seen = samples_needed(smallest_bias), _Seen()
     # The first text only says which tokens deserve a bin of their own: bins are chosen blindly.
     _, laws, _ = _sample(pipeline, prompts[0], sampling, tokens, seed=0)
     likely = laws.sum(0).topk(min(15, laws.shape[1] - 1)).indices.tolist()
@@ -79,7 +88,13 @@ def check_law(pipeline: Pipeline, prompts: Sequence[Sequence[int]], tokens: int)
         prompt = prompts[seed % len(prompts)]
         found, laws, ran = _sample(pipeline, prompt, sampling, tokens, seed)
         seen.add(prompt[-1], found, laws, likely, ran)
-    return Law(sampling.temperature, len(seen.positions), seen.tests(likely), seen.speculation)
+    return Law(
+        sampling.temperature,
+        len(seen.positions),
+        seen.tests(likely),
+        seen.speculation,
+        smallest_bias,
+    )
 
 
 def _sample(

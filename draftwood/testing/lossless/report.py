@@ -1,8 +1,9 @@
 """The verdict, from its evidence."""
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Literal
 
-from attrs import frozen
+from attrs import field, frozen
 
 if TYPE_CHECKING:
     from draftwood.core.generation import Generation
@@ -14,21 +15,25 @@ if TYPE_CHECKING:
 
 @frozen
 class Speculation:
-    """How far a check ran: a text without an accepted or without a rejected draft shows little."""
+    """How far a check ran: a text without an accepted or without a rejected draft shows little.
+    kernels: launches by name, of a verifier that brings its own."""
 
     rounds: int = 0
     accepted: int = 0
     rejected: int = 0
+    kernels: Counter[str] = field(factory=Counter)
 
     @classmethod
     def of(cls, result: "Generation") -> "Speculation":
-        return cls(result.stats.rounds, result.stats.accepted, result.stats.rejected)
+        stats = result.stats
+        return cls(stats.rounds, stats.accepted, stats.rejected, stats.kernels)
 
     def __add__(self, other: "Speculation") -> "Speculation":
         return Speculation(
             self.rounds + other.rounds,
             self.accepted + other.accepted,
             self.rejected + other.rejected,
+            self.kernels + other.kernels,
         )
 
 
@@ -86,4 +91,5 @@ class Report:
             "rounds": ran.rounds,
             "accepted": ran.accepted,
             "rejected": ran.rejected,
+            "kernels": dict(sorted(ran.kernels.items())),
         }

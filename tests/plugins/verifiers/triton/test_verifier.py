@@ -1,6 +1,7 @@
 """The `triton` verifier in whole pipelines, in Triton's interpreter, and what it says elsewhere."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from draftwood.plugins.verifiers.triton import available
 from draftwood.plugins.verifiers.triton.verifier import Triton
 from draftwood.testing import Enumerating, toy_drafter, toy_target
 from draftwood.testing.decisions import Decision, Decisions, check_decisions
-from draftwood.testing.lossless import Exact, Law, Report, Speculation
+from draftwood.testing.lossless import Exact, Law, Report, Speculation, check_law
 from draftwood.testing.suites import VerifierSuite
 
 ZLAB = Path(__file__).parents[3] / "fixtures" / "zlab"
@@ -55,12 +56,17 @@ class TestRatioOnTheDevice(VerifierSuite):
     tokens = 6
 
 
+def tree_of(draws: Draws) -> Any:
+    if draws is Draws.DETERMINISTIC:
+        return BestFirst(BestFirstOptions(max_nodes=4))
+    return Sampled(SampledOptions(() if draws is Draws.CHAIN else (2, 2)))
+
+
 def toy_pipeline(verifier: Any, draws: Draws = Draws.DETERMINISTIC) -> Pipeline:
-    deterministic = draws is Draws.DETERMINISTIC
     return Pipeline(
         toy_target(2),
         toy_drafter("factorized", 2),
-        BestFirst(BestFirstOptions(max_nodes=4)) if deterministic else Sampled(SampledOptions()),
+        tree_of(draws),
         Fixed(FixedOptions(nodes=4)),
         verifier,
     )
@@ -297,6 +303,88 @@ def test_lossless_enumerates_the_reference(monkeypatch: pytest.MonkeyPatch) -> N
 
     found = exact.check_exact("factorized", build)
     assert (found.cases, found.biased, found.reason) == (2, False, None)
+
+
+@pytest.fixture
+def lossless(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Any]:
+    """lossless(verifier, tree): `draftwood lossless`, whole, on a tiny random target with a DFlash
+    drafter, a fraction as long as for a user."""
+    import json
+
+    from draftwood.cli import lossless, run
+    from draftwood.testing.lossless import exact
+
+    monkeypatch.setattr(exact, "CASES", 4)
+    monkeypatch.setattr(lossless, "PARITY_TOKENS", 4)
+    monkeypatch.setattr(lossless, "LAW_TOKENS", 6)
+
+    def call(verifier: str, tree: str) -> Any:
+        path = tmp_path / "pipeline.yaml"
+        path.write_text(
+            f"target: {{model: {ZLAB / 'target'}}}\n"
+            f"drafter: {{use: dflash, checkpoint: {ZLAB / 'dflash'}}}\n"
+            f"tree: {{{tree}}}\n"
+            "controller: {use: fixed, nodes: 4}\n"
+            f"verifier: {{{verifier}}}\n"
+            "runtime: {dtype: float32}\n"
+        )
+        code = run(["lossless", str(path), "--json", "--bias", "0.5"])
+        return code, json.loads(capsys.readouterr().out)
+
+    return call
+
+
+@pytest.mark.slow
+def test_lossless_shows_a_pipeline_through_the_kernels_whole(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`draftwood lossless` on a tiny random target, a fraction as long as for a user: decisions
+    beside the reference's, text beside plain decoding's, and the law of sampled text."""
+    import json
+
+    from draftwood.cli import lossless, run
+    from draftwood.testing import decisions
+    from draftwood.testing.lossless import exact, law
+
+    monkeypatch.setattr(exact, "CASES", 2)
+    monkeypatch.setattr(decisions, "check_decisions", partial(check_decisions, cases=8))
+    monkeypatch.setattr(law, "samples_needed", lambda bias: 12)
+    monkeypatch.setattr(lossless, "PARITY_TOKENS", 4)
+    monkeypatch.setattr(lossless, "LAW_TOKENS", 6)
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(
+        f"target: {{model: {ZLAB / 'target'}}}\n"
+        f"drafter: {{use: dflash, checkpoint: {ZLAB / 'dflash'}}}\n"
+        "tree: {use: best_first, max_nodes: 4}\n"
+        "controller: {use: fixed, nodes: 4}\n"
+        "verifier: {use: triton}\n"
+        "runtime: {dtype: float32}\n"
+    )
+    code = run(["lossless", str(path), "--json", "--bias", "0.5"])
+    report = json.loads(capsys.readouterr().out)
+    assert (code, report["verdict"], report["doubts"]) == (0, "lossless", [])
+    assert report["decisions"]["difference"] is None
+    assert report["law"]["smallest_bias"] == 0.5
+    assert min(report["rounds"], report["accepted"], report["rejected"]) > 0
+    assert min(report["kernels"][name] for name in ("tree_attention", "compact", "race")) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rule", "draws"), [("ratio", Draws.CHAIN), ("multi_round", Draws.WITHOUT_REPLACEMENT)]
+)
+def test_sampled_text_has_the_targets_law(rule: str, draws: Draws) -> None:
+    """Of the rules that one seed does not hold to plain decoding's text."""
+    pipeline = toy_pipeline(Triton(TritonOptions(rule)), draws)
+    found = check_law(pipeline, [[0, 1], [2, 0]], 12, smallest_bias=0.35)
+    assert not found.biased, found.tests
+    assert min(found.speculation.accepted, found.speculation.rejected) > 10
+
+
+def test_as_many_tokens_show_a_law_that_is_not_the_targets() -> None:
+    assert check_law(toy_pipeline(Off()), [[0, 1], [2, 0]], 12, smallest_bias=0.35).biased
 
 
 @pytest.mark.parametrize(
