@@ -15,7 +15,7 @@ from draftwood.plugins.verifiers.triton.attention.tiles import Tile, tiles
 
 # A kind of attention for each width that models have: the largest tile is the tightest.
 KINDS = {
-    64: {},
+    64: {"causal": False},
     80: {"windowed": True},
     96: {"tree": False, "windowed": True, "split": False},
     128: {"windowed": True},
