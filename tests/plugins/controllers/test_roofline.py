@@ -7,9 +7,10 @@ import time
 
 import numpy as np
 import pytest
+from attrs import evolve
 
 from draftwood.core.interfaces import ControllerState
-from draftwood.core.values import TokenTree
+from draftwood.core.values import Timings, TokenTree
 from draftwood.plugins.controllers.fixed import Fixed
 from draftwood.plugins.controllers.options import FixedOptions, RooflineOptions
 from draftwood.plugins.controllers.roofline import Roofline
@@ -443,3 +444,26 @@ def test_a_state_given_by_hand_decides_alone() -> None:
     assert used.controller.choose(tree, ctx, fresh) == first.controller.choose(
         tree, ctx, first.state
     )
+
+
+def test_a_long_plain_phase_does_not_make_one_token_dear() -> None:
+    """Times have spikes. Rounds of one size alone say how fast the machine is, and nothing of how
+    that size differs from others."""
+    run = simulation()
+    run.run(30)
+    known = evolve(run.state.machine, ratios=())
+    before = float(known.forward(1, 64) / known.forward(16, 64))
+    rng = random.Random(0)
+    for _ in range(400):
+        spike = 1.0 + 0.02 * rng.random() + (0.4 if rng.random() < 0.3 else 0.0)
+        timings = Timings(verify=spike * two_roofs(1, 64), other=3e-4)
+        known = known.learn(timings, 0, 64, False, True)
+    assert float(known.forward(1, 64) / known.forward(16, 64)) == pytest.approx(before, rel=0.02)
+    # Negative control: beside rounds of other sizes it is learnt that one token is dearer.
+    for n in range(60):
+        nodes = (0, 15, 16)[n % 3]
+        timings = Timings(
+            draft=1e-3, verify=two_roofs(nodes + 1, 64) * (1.2 if nodes == 0 else 1.0)
+        )
+        known = known.learn(timings, nodes, 64, nodes > 0, True)
+    assert float(known.forward(1, 64) / known.forward(16, 64)) > 1.1 * before

@@ -31,6 +31,9 @@ _LOG_SIZES = np.log(_SIZES)
 WINDOW = 9
 """Rounds that a time is the median of: one spike moves nothing, a slower machine is seen in 5."""
 
+OTHERS = 3
+"""Rounds of other sizes in that window without which a size is not judged."""
+
 STEP, STEP_OF_ONE, CLIP, FARTHEST = 0.1, 0.5, 0.3, math.log(4.0)
 """Of a residual: share of an error that is learnt, that for one token, which is seldom seen while
 speculation is on, largest error believed, largest residual."""
@@ -226,10 +229,14 @@ class Prices:
         if len(ratios) < WINDOW:
             return self.residuals
         # What the machine's drift does not explain belongs to the size. The round in the middle
-        # of the window is compared with the median around it: when a machine slows down, that
-        # median steps exactly where the rounds do, and no size is blamed for it.
+        # of the window is compared with those of other sizes around it: when a machine slows down,
+        # their median steps exactly where the rounds do, and no size is blamed for it. Among its
+        # like a round shows no more than noise, whose spikes would add up.
         ratio, size = ratios[WINDOW // 2]
-        error = max(-CLIP, min(CLIP, ratio - middle(tuple(r for r, _ in ratios), 0.0)))
+        others = tuple(other for other, tokens in ratios if tokens != size)
+        if len(others) < OTHERS:
+            return self.residuals
+        error = max(-CLIP, min(CLIP, ratio - middle(others, 0.0)))
         residuals = list(self.residuals)
         for knot, share in _between(size):
             step = STEP_OF_ONE if size == 1 else STEP * share
