@@ -28,6 +28,9 @@ FIRST_CAP, LEAST_CAP = 64, 16
 """Most nodes grown in a request's first round, and at least grown in any: what a larger tree
 would be worth is only seen by growing it."""
 
+TRIAL_CAP = 8
+"""Most nodes of a trial's trees: whether speculation pays shows in small ones, which cost little."""
+
 RECENT = 8
 """Budgets that the next tree's size follows."""
 
@@ -90,6 +93,8 @@ class BestBudget(BudgetController[Prices, Text]):
         # Where levels cost passes, every node that is gone on from costs a part of one.
         spare = SPARE if state.request.passes <= 1 else SPARE_OF_LEVELS
         cap = max(LEAST_CAP, int(spare * max(recent))) if recent else FIRST_CAP
+        if not state.request.switch.on:
+            cap = min(cap, TRIAL_CAP)
         nodes = min(cap, self._max_nodes)
         pace, prices = self._least_pace(ctx.context, state), state.machine
         floors = prices.floors(nodes, ctx.context, pace, _believed(state.request).gain())
@@ -135,9 +140,11 @@ class BestBudget(BudgetController[Prices, Text]):
         context += stats.committed  # where the next round asks again
         forward = float(prices.forwards(len(stats.tree), context)[-1])
         seconds = forward + prices.overhead(context, stats.passes)
+        promised = _believed(text).surrogate(stats.tree)[-1]
+        plain = 1.0 / prices.plain_step(context)
         text = Text(
             text.acceptance.learn(stats.tree, stats.verdict),
-            text.switch.after_draft(stats.committed, seconds, 1.0 / prices.plain_step(context)),
+            text.switch.after_draft(stats.committed, promised, seconds, plain),
             (*text.budgets[1 - RECENT :], stats.budget),
             0.9 * text.tokens + stats.committed,
             0.9 * text.seconds + seconds,

@@ -4,10 +4,14 @@ import math
 
 from attrs import evolve, frozen
 
-PATIENCE, TRIAL = 6, 4
-"""Rounds that speculation is given before it may be switched off: when on, and in a trial."""
+PATIENCE, TRIAL = 6, 3
+"""Rounds that speculation is given before it may be switched off: when on, and in a trial. When on,
+only half of them where even what the drafter promises is clearly too little."""
 
-DOUBT, DOUBT_IN_TRIAL = 2.0, 1.0
+CLEAR = 0.85
+"""Share of what plain decoding gives in the same time that a promise falls short of clearly."""
+
+DOUBT, DOUBT_IN_TRIAL = 2.5, 1.0
 """Standard errors that plain decoding must lie above what rounds gave, for speculation to be
 switched off: a good drafter's run of poor rounds is commoner than a poor drafter, and a pause is
 long. What never gives anything has no spread, and is found out soon."""
@@ -28,8 +32,9 @@ last is STALE rounds ago."""
 
 @frozen
 class Switch:
-    """rounds: drafted since it was switched on or a trial began. given, squares, seconds: averages
-    over them of the tokens committed, of their squares, and of what such a round costs. on: False
+    """rounds: drafted since it was switched on or a trial began. given, squares, promised, seconds:
+    averages over them of the tokens committed, of their squares, of the tokens that the verified
+    trees were expected to give, and of what such a round costs. on: False
     from the round that switched it off to the trial that proves itself. pause: plain rounds of the
     last pause. wait: of which still to come. unplain: rounds since the last plain one. lost:
     (speculation, plain) tokens per second when it was last switched off, None if it never was.
@@ -38,6 +43,7 @@ class Switch:
     rounds: int = 0
     given: float = 0.0
     squares: float = 0.0
+    promised: float = 0.0
     seconds: float = 0.0
     on: bool = True
     pause: int = 0
@@ -53,9 +59,11 @@ class Switch:
     def after_plain(self) -> "Switch":
         return evolve(self, wait=max(0, self.wait - 1), unplain=0)
 
-    def after_draft(self, committed: int, seconds: float, plain: float) -> "Switch":
-        """After a round that committed `committed` tokens and costs `seconds`; plain: tokens per
-        second without speculation."""
+    def after_draft(
+        self, committed: int, promised: float, seconds: float, plain: float
+    ) -> "Switch":
+        """After a round that committed `committed` tokens, of `promised` expected ones, and costs
+        `seconds`; plain: tokens per second without speculation."""
         rounds = self.rounds + 1
         share = 1.0 / min(rounds, ROUNDS)
         known = evolve(
@@ -63,9 +71,13 @@ class Switch:
             rounds=rounds,
             given=self.given + share * (committed - self.given),
             squares=self.squares + share * (committed**2 - self.squares),
+            promised=self.promised + share * (promised - self.promised),
             seconds=self.seconds + share * (seconds - self.seconds),
         )
-        if rounds < (PATIENCE if self.on else TRIAL):
+        patience = PATIENCE if self.on else TRIAL
+        if self.on and known.promised < CLEAR * plain * known.seconds:
+            patience //= 2
+        if rounds < patience:
             return known
         if known.may_pay(plain):
             close = known.given < CLOSE * plain * known.seconds
