@@ -22,14 +22,18 @@ from draftwood.plugins.controllers.roofline.acceptance import Acceptance
 from draftwood.plugins.controllers.roofline.levels import level_pays
 from draftwood.plugins.controllers.roofline.prices import Prices
 from draftwood.plugins.controllers.roofline.probing import CONTEXTS, nominal, probed
-from draftwood.plugins.controllers.roofline.switch import Switch
+from draftwood.plugins.controllers.roofline.switch import PATIENCE, Switch
 
 FIRST_CAP, LEAST_CAP = 64, 16
 """Most nodes grown in a request's first round, and at least grown in any: what a larger tree
 would be worth is only seen by growing it."""
 
+GIVEN_UP = 2
+"""Requests in a row that gave the drafter up, after which the next one begins with a trial: what
+is known of a text does not outlive it, but this is known of the drafter."""
+
 TRIAL_CAP = 8
-"""Most nodes of a trial's trees: whether speculation pays shows in small ones, which cost little."""
+"""Most nodes of a trial's trees: whether speculation pays shows in small ones, which are cheap."""
 
 RECENT = 8
 """Budgets that the next tree's size follows."""
@@ -93,7 +97,7 @@ class BestBudget(BudgetController[Prices, Text]):
         # Where levels cost passes, every node that is gone on from costs a part of one.
         spare = SPARE if state.request.passes <= 1 else SPARE_OF_LEVELS
         cap = max(LEAST_CAP, int(spare * max(recent))) if recent else FIRST_CAP
-        if not state.request.switch.on:
+        if not _switch(state).on:
             cap = min(cap, TRIAL_CAP)
         nodes = min(cap, self._max_nodes)
         pace, prices = self._least_pace(ctx.context, state), state.machine
@@ -113,7 +117,7 @@ class BestBudget(BudgetController[Prices, Text]):
         tokens = np.array(_believed(state.request).surrogate(tree))
         seconds = self._seconds(tree, ctx.context, state.machine, ctx.passes)
         # A trial verifies at least one node: what is never verified cannot prove itself.
-        least = 0 if state.request.switch.on else min(1, tree.nodes)
+        least = 0 if _switch(state).on else min(1, tree.nodes)
         if self._objective == "speed":
             gain = tokens / seconds
         else:
@@ -141,10 +145,13 @@ class BestBudget(BudgetController[Prices, Text]):
         forward = float(prices.forwards(len(stats.tree), context)[-1])
         seconds = forward + prices.overhead(context, stats.passes)
         promised = _believed(text).surrogate(stats.tree)[-1]
-        plain = 1.0 / prices.plain_step(context)
+        before, plain = _switch(state), 1.0 / prices.plain_step(context)
+        switch = before.after_draft(stats.committed, promised, seconds, plain)
+        if self._learns:
+            prices = evolve(prices, given_up=_given_up(prices.given_up, before, switch))
         text = Text(
             text.acceptance.learn(stats.tree, stats.verdict),
-            text.switch.after_draft(stats.committed, promised, seconds, plain),
+            switch,
             (*text.budgets[1 - RECENT :], stats.budget),
             0.9 * text.tokens + stats.committed,
             0.9 * text.seconds + seconds,
@@ -206,6 +213,21 @@ class Roofline(BestBudget):
         if prices.source == "probe":
             store.save(costs.identity, prices, probes)
         return prices
+
+
+def _switch(state: State) -> Switch:
+    """The request's; at its start that of a trial, where requests before gave the drafter up."""
+    switch = state.request.switch
+    if state.machine.given_up < GIVEN_UP or switch != Switch():
+        return switch
+    return Switch(on=False)
+
+
+def _given_up(count: int, before: Switch, after: Switch) -> int:
+    """How often in a row, after a round, speculation was switched off without having paid."""
+    if before.on and not after.on:
+        return count + 1
+    return 0 if after.on and after.rounds >= PATIENCE else count
 
 
 def _believed(text: Text) -> Acceptance:

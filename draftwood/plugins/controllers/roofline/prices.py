@@ -92,7 +92,8 @@ class Prices:
     level: of growing one more level, where each runs it again, over the draft of the same round: a
     ratio, as the levels that are not grown are not seen to get dearer. looked_up: of drafting and
     growing in rounds that drafted without it. plain: of everything but the forward in rounds that
-    did not draft. sizes: those that forwards are padded to. source: prior, probe or store.
+    did not draft. sizes: those that forwards are padded to. given_up: how often in a row
+    speculation was switched off without having paid. source: prior, probe or store.
     """
 
     roof: Forwards
@@ -105,6 +106,7 @@ class Prices:
     other: Window = ()
     plain: Window = ()
     sizes: tuple[int, ...] = ()
+    given_up: int = 0
     source: str = "prior"
     # Forwards at the last context asked for: a round asks several times, and writes nothing there.
     _curves: dict[int, np.ndarray] = field(factory=dict, init=False, eq=False, repr=False)
