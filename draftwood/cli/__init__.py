@@ -18,10 +18,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     if rank():
         sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - process 0 speaks for all
-    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+    sys.exit(execute(sys.argv[1:] if arguments is None else arguments))
 
 
-def run(arguments: Sequence[str]) -> int:
+def execute(arguments: Sequence[str]) -> int:
     """Run the command line and return the exit code; tests call this."""
     import click
 

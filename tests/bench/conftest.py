@@ -11,7 +11,7 @@ from attrs import frozen
 
 from draftwood.bench.contestants import Contestant, line_up
 from draftwood.bench.prompts import Prompt
-from draftwood.cli import run
+from draftwood.cli import execute
 from draftwood.core import build
 from draftwood.testing import OracleTarget
 
@@ -111,7 +111,7 @@ def draftwood(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
     """draftwood("bench", ...) -> exit code, standard output, standard error."""
 
     def call(*arguments: str) -> Ran:
-        code = run(arguments)
+        code = execute(arguments)
         out, err = capsys.readouterr()
         return Ran(code, out, err)
 

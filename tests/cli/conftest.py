@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from attrs import evolve, frozen
 
-from draftwood.cli import run
+from draftwood.cli import execute
 from draftwood.core.errors import ConfigError, Problem
 
 
@@ -28,7 +28,7 @@ def draftwood(capsys: pytest.CaptureFixture[str]) -> Draftwood:
     """draftwood("plugins", "list") -> exit code, standard output, standard error."""
 
     def call(*arguments: str) -> Ran:
-        code = run(arguments)
+        code = execute(arguments)
         out, err = capsys.readouterr()
         return Ran(code, out, err)
 

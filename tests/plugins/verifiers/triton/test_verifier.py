@@ -312,7 +312,7 @@ def lossless(
     drafter, a fraction as long as for a user."""
     import json
 
-    from draftwood.cli import lossless, run
+    from draftwood.cli import execute, lossless
     from draftwood.testing.lossless import exact
 
     monkeypatch.setattr(exact, "CASES", 4)
@@ -329,7 +329,7 @@ def lossless(
             f"verifier: {{{verifier}}}\n"
             "runtime: {dtype: float32}\n"
         )
-        code = run(["lossless", str(path), "--json", "--bias", "0.5"])
+        code = execute(["lossless", str(path), "--json", "--bias", "0.5"])
         return code, json.loads(capsys.readouterr().out)
 
     return call
@@ -343,7 +343,7 @@ def test_lossless_shows_a_pipeline_through_the_kernels_whole(
     beside the reference's, text beside plain decoding's, and the law of sampled text."""
     import json
 
-    from draftwood.cli import lossless, run
+    from draftwood.cli import execute, lossless
     from draftwood.testing import decisions
     from draftwood.testing.lossless import exact, law
 
@@ -361,7 +361,7 @@ def test_lossless_shows_a_pipeline_through_the_kernels_whole(
         "verifier: {use: triton}\n"
         "runtime: {dtype: float32}\n"
     )
-    code = run(["lossless", str(path), "--json", "--bias", "0.5"])
+    code = execute(["lossless", str(path), "--json", "--bias", "0.5"])
     report = json.loads(capsys.readouterr().out)
     assert (code, report["verdict"], report["doubts"]) == (0, "lossless", [])
     assert report["decisions"]["difference"] is None
