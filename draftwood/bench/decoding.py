@@ -77,6 +77,7 @@ def _rounds(controller: BudgetController[Any, Any] | None, seen: Sequence[Seen])
         rounds.grown.append(stats.grown)
         rounds.budget.append(stats.budget)
         rounds.drafted.append(stats.drafted)
+        rounds.passes.append(stats.passes)
         rounds.seconds.append(stats.timings.total)
         rounds.forward.append(stats.timings.verify)
         forecast = None

@@ -13,7 +13,8 @@ class Rounds:
     """The rounds of one request, a column each, in order.
 
     committed, accepted, offered, grown, budget: counts as in `RoundStats`. drafted: whether the
-    drafter ran. seconds: of the whole round; forward: of the target's forward. expected_tokens,
+    drafter was asked; passes: how often its model ran. seconds: of the whole round; forward: of the
+    target's forward. expected_tokens,
     expected_seconds: what the controller predicted for the tree that was verified, None where it
     predicts nothing.
     best: of the verified budgets, the one that would have given most tokens per predicted
@@ -31,6 +32,7 @@ class Rounds:
     expected_tokens: list[float | None] = field(factory=list)
     expected_seconds: list[float | None] = field(factory=list)
     best: list[int | None] = field(factory=list)
+    passes: list[int] = field(factory=list)
 
     def __len__(self) -> int:
         return len(self.committed)

@@ -40,6 +40,7 @@ FORMULAS = {
     "whose accepted path could have gone to depth d in the verified tree",
     "budget.histogram": "rounds by the number of draft nodes verified",
     "timings": "seconds by stage, over all requests; share: of their sum",
+    "passes": "runs of the drafter's model, levels of a tree included / rounds",
     "kernels": "launches by kernel / sum of rounds, of a verifier that brings its own; launches "
     "for prompts are among them",
     "near": "decisions that rounding could have changed, over all requests, where a verifier "
@@ -140,6 +141,7 @@ class _View:
             "accepted_length": _accepted_length(mine),
             "acceptance_by_depth": _by_depth(mine),
             "budget": _budget(mine),
+            "passes": _passes(mine),
             "timings": _timings(mine),
             "peak_memory": max((r.peak_memory for r in mine if r.peak_memory), default=None),
             "kernels": _kernels(mine),
@@ -297,6 +299,11 @@ def _timings(records: Iterable[Record]) -> dict[str, Any] | None:
         stage: {"seconds": value, "share": value / total if total else 0.0}
         for stage, value in seconds.items()
     }
+
+
+def _passes(records: Iterable[Record]) -> float | None:
+    passes = [n for rounds in _rounds(records) for n in rounds.passes]
+    return sum(passes) / len(passes) if passes else None
 
 
 def _kernels(records: Iterable[Record]) -> dict[str, dict[str, float]]:

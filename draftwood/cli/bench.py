@@ -29,6 +29,7 @@ JSON = {
     "results.*.*.accepted_length": "{pooled, by_request, ..._without_bonus}",
     "results.*.*.acceptance_by_depth": "[{depth, rounds, share}]",
     "results.*.*.budget": "{mean, max, histogram: {nodes: rounds}}",
+    "results.*.*.passes": "runs of the drafter's model a round",
     "results.*.*.timings": "{stage: {seconds, share}}",
     "results.*.*.kernels": "{name: {launches, per_round}}; empty where a verifier brings none",
     "results.*.*.near": "decisions that rounding could have changed",

@@ -104,6 +104,7 @@ def test_a_record_adds_up(lined_up):
         most = 0 if nothing_to_look_up else {"plain": 0, "one": 3, "two": 4}[name]
         assert max(rounds.budget) == most
         assert rounds.best == [None] * len(rounds)  # a fixed budget predicts nothing
+        assert rounds.passes == [0] * len(rounds)  # a look-up runs no model
 
 
 def test_times_are_those_of_the_clock_given(lined_up):

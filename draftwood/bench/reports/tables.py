@@ -176,7 +176,7 @@ def csv_table(report: Mapping[str, Any]) -> str:
 
 
 def _flat(numbers: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for key in ("requests", "tokens", "peak_memory", "near"):
+    for key in ("requests", "tokens", "passes", "peak_memory", "near"):
         yield key, numbers[key]
     ratios = (
         "tokens_per_second",
