@@ -1,5 +1,5 @@
-"""Which block sizes a launch uses. Each was chosen so that no chip it is meant for spills
-registers or lacks shared memory; the tests compile all of them."""
+"""Which block sizes a launch uses. Each was chosen so that no chip it is meant for lacks shared
+memory or, in half precision, spills registers; the tests compile all of them."""
 
 from attrs import frozen
 
