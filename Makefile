@@ -41,5 +41,6 @@ clean:
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Python 3.11 or later is needed"'
 	$(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV): about 2 GB, a minute or more"
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@

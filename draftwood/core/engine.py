@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from attrs import astuple, define, evolve, field, frozen
 from torch import Tensor
 
@@ -31,6 +30,7 @@ from draftwood.core.interfaces import (
 )
 from draftwood.core.node_laws import Processor, TargetLaws
 from draftwood.core.options import GenerationOptions
+from draftwood.core.pending import Pending
 from draftwood.core.plugin import Draws
 from draftwood.core.processes import agree
 from draftwood.core.randomness import Randomness
@@ -46,9 +46,6 @@ from draftwood.core.values import (
     TokenTree,
     Verdict,
 )
-
-PENDING_LIMIT = 512
-"""Committed tokens whose features may wait for a drafter that is off, before it ingests them."""
 
 
 @frozen(eq=False)
@@ -85,8 +82,7 @@ class Run:
     finish_reason: str | None = None
     prefilled: bool = False
     last_draft: int | None = None
-    pending_tokens: list[int] = field(factory=list)
-    pending_features: list[Tensor] = field(factory=list)
+    pending: Pending = field(factory=Pending)
 
     @property
     def prompt_length(self) -> int:
@@ -104,8 +100,7 @@ class Run:
             draft=self.draft.fork() if self.draft else None,
             ids=self.ids.copy(),
             stats=copy.deepcopy(self.stats),
-            pending_tokens=self.pending_tokens.copy(),
-            pending_features=self.pending_features.copy(),
+            pending=self.pending.copy(),
         )
 
 
@@ -360,19 +355,14 @@ class Engine:
         """Queue committed tokens for the drafter; it ingests them when it next runs."""
         if run.draft is None:
             return
-        run.pending_tokens.extend(tokens)
-        if features is not None:
-            run.pending_features.append(features)
-        if len(run.pending_tokens) >= PENDING_LIMIT:
+        run.pending.add(tokens, features)
+        if run.pending.full:
             self._ingest(run)
 
     def _ingest(self, run: Run) -> None:
         assert run.draft
-        if not run.pending_tokens:
-            return
-        features = torch.cat(run.pending_features) if run.pending_features else None
-        run.draft.commit(tuple(run.pending_tokens), features)
-        run.pending_tokens, run.pending_features = [], []
+        if run.pending.tokens:
+            run.draft.commit(*run.pending.take())
 
     def _observe(self, run: Run, stats: RoundStats) -> None:
         if self.controller is not None:

@@ -27,6 +27,8 @@ from draftwood.plugins.trees.options import ChainOptions
 from draftwood.testing import OracleDrafter
 
 V, DEPTH = 53, 5
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 PROMPT = [7, 31, 2, 44, 19]
 
 
@@ -53,14 +55,6 @@ def build(seed: int = 0) -> Any:
 @cache
 def model() -> Any:
     return build()
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def generate(

@@ -1,19 +1,13 @@
 """One thread; and, after the run, how near each text came to differing."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import torch
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Operations this small only lose to a second thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+def on_one_thread(one_thread: None) -> None:
+    """Every test here runs on one thread."""
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

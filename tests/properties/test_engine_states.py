@@ -155,7 +155,7 @@ class Requests(RuleBasedStateMachine):
             assert run.session.length == len(run.ids) - 1
             assert run.session.ids == tuple(run.ids[:-1])  # type: ignore[attr-defined]
             assert run.draft is not None
-            known = (*run.draft.ids, *run.pending_tokens)  # type: ignore[attr-defined]
+            known = (*run.draft.ids, *run.pending.tokens)  # type: ignore[attr-defined]
             assert known == tuple(run.ids[:-1])
             assert len(run.new_ids) <= run.request.options.max_new_tokens
             assert run.stats.committed == max(0, len(run.new_ids) - 1)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from training_file import written
 from transformers import Gemma2Config, Gemma2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from draftwood.core.errors import ConfigError, PairingError, UnsupportedTarget
@@ -67,23 +68,16 @@ def target(target_folder):
 
 
 def training_file(folder: Path, target_folder: Path, train: str = "") -> Path:
-    folder.mkdir(exist_ok=True)
-    prompts = np.random.default_rng(0).integers(1, 60, 500).astype(np.uint16)
-    np.save(folder / "prompts.npy", prompts)
-    path = folder / "eagle3.yaml"
-    path.write_text(
+    return written(
+        folder / "eagle3.yaml",
+        target_folder,
+        LENGTH,
         f"""
-target: {target_folder}
-work: work
-export: out
-sample: {{prompts: prompts.npy, heldout: prompts.npy, sequences: 12, heldout_sequences: 4,
-         length: {LENGTH}, prompt_tokens: [3, 6], batch: 6, temperatures: [0, 1.0]}}
 drafter: {{algorithm: eagle3, taps: [0, 1, 1], heads: 2, kv_heads: 1, head_dim: 16,
           intermediate: 48}}
 train: {{steps: 6, batch: 2, anchors: 4, unroll: 3, autocast: false, {train}}}
-"""
+""",
     )
-    return path
 
 
 FLAGS = {

@@ -12,6 +12,7 @@ import attrs
 import numpy as np
 import pytest
 import torch
+from training_file import written
 from transformers import Gemma2Config, Gemma2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from draftwood.core.errors import ConfigError, DraftwoodError, PairingError, UnsupportedTarget
@@ -59,23 +60,16 @@ def target(target_folder):
 
 
 def training_file(folder: Path, target_folder: Path, drafter: str = "", options: str = "") -> Path:
-    folder.mkdir(exist_ok=True)
-    prompts = np.random.default_rng(0).integers(1, 60, 500).astype(np.uint16)
-    np.save(folder / "prompts.npy", prompts)
-    path = folder / "dblast.yaml"
-    path.write_text(
+    return written(
+        folder / "dblast.yaml",
+        target_folder,
+        LENGTH,
         f"""
-target: {target_folder}
-work: work
-export: out
-sample: {{prompts: prompts.npy, heldout: prompts.npy, sequences: 12, heldout_sequences: 4,
-         length: {LENGTH}, prompt_tokens: [3, 6], batch: 6, temperatures: [0, 1.0]}}
 drafter: {{algorithm: dblast, branches: 3, rank: 2, taps: [0, 1], block_size: {BLOCK},
           mask_token: 60, heads: 2, kv_heads: 1, head_dim: 16, intermediate: 48{drafter}}}
 train: {{objective: al, steps: 4, batch: 4, anchors: 4, autocast: false, balance: 0.1{options}}}
-"""
+""",
     )
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -244,7 +238,7 @@ import torch.distributed as dist
 from draftwood.core.hf.loading import load_target
 from draftwood.training import export, pace, run, train, trainer
 from draftwood.training.parallel import average_gradients, joined, rank
-sys.path.insert(0, {tests!r})
+sys.path[:0] = [{tests!r}, str(Path({tests!r}).parent)]
 from test_mixture_training import trainable_of
 
 with joined("cpu"):

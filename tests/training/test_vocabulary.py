@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from training_file import written
 from transformers import Gemma3ForCausalLM, Gemma3TextConfig
 
 from draftwood.core.errors import PairingError
@@ -63,24 +64,19 @@ def target(target_folder):
 
 
 def training_file(folder: Path, target_folder: Path) -> Path:
-    folder.mkdir(exist_ok=True)
-    prompts = np.random.default_rng(0).integers(1, 60, 500).astype(np.uint16)
-    np.save(folder / "prompts.npy", prompts)
-    path = folder / "drafter.yaml"
-    path.write_text(
+    return written(
+        folder / "drafter.yaml",
+        target_folder,
+        LENGTH,
         f"""
-target: {target_folder}
-work: work
-export: out
-sample: {{prompts: prompts.npy, heldout: prompts.npy, sequences: 16, heldout_sequences: 4,
-         length: {LENGTH}, prompt_tokens: [3, 6], batch: 8, temperatures: [0, 1.0]}}
 drafter: {{taps: [0, 2], block_size: {BLOCK}, mask_token: 60, heads: 2, kv_heads: 1,
           head_dim: 16, intermediate: 48, vocabulary: {KNOWN}}}
 train: {{steps: 8, batch: 4, anchors: 6, autocast: false, scale_features: true,
         cool_down: 0.01, warm_up: 0.001}}
-"""
+""",
+        sequences=16,
+        batch=8,
     )
-    return path
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from draftwood.core.proposals.factorized import Factorized
 from draftwood.core.proposals.markov import Markov
 from draftwood.core.proposals.mixture import Mixture
 from draftwood.core.proposals.points import Guesses, Points, lazy_table
+from draftwood.core.proposals.searching import heap
 from draftwood.core.proposals.vocabulary import Vocabulary
 
 __all__ = [
@@ -25,5 +26,6 @@ __all__ = [
     "Proposal",
     "Table",
     "Vocabulary",
+    "heap",
     "lazy_table",
 ]

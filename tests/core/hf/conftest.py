@@ -1,7 +1,7 @@
 """Tiny random models of every architecture that must work, and trees to score with them."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -68,12 +68,8 @@ def _target(name: str, attention: str, dtype: torch.dtype) -> HFTarget:
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Operations this small only lose to a second thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+def on_one_thread(one_thread: None) -> None:
+    """Every test here runs on one thread."""
 
 
 @pytest.fixture(params=list(CONFIGS))

@@ -16,7 +16,7 @@ from draftwood.plugins.controllers.options import FixedOptions, RooflineOptions
 from draftwood.plugins.controllers.roofline import Roofline
 from draftwood.plugins.controllers.roofline.acceptance import Acceptance
 from draftwood.plugins.controllers.roofline.controller import FIRST_CAP, LEAST_CAP, Text
-from draftwood.plugins.controllers.roofline.switch import Switch
+from draftwood.plugins.controllers.roofline.switch import PATIENCE, Switch
 
 from .machine import Costs, Price, Simulation, speed, tree_of, two_roofs
 
@@ -495,3 +495,51 @@ def test_budgets_that_a_seed_fixes_do_not_depend_on_requests_before() -> None:
         run = Simulation(roofline, machine, two_roofs, acceptance=0.0)
         run.run(40)
         assert run.state.machine == machine
+
+
+def test_a_drafter_that_promises_far_too_little_is_given_half_the_rounds() -> None:
+    """Nothing is accepted of either; only one could never pay for its pass."""
+
+    def rounds(draft: float) -> int:
+        history = simulation(acceptance=0.0, draft=draft).run(30)
+        return [stats.drafted for stats in history].index(False)
+
+    assert rounds(0.1) == PATIENCE // 2
+    assert rounds(0.004) == PATIENCE  # negative control
+
+
+def test_a_pass_is_priced_in_tokens_at_the_pace_of_the_request() -> None:
+    run = simulation()
+    run.run(30)
+    timings = Timings(draft=1e-4, grow=1e-4, verify=two_roofs(9, 64), other=5e-4)
+    machine = run.state.machine
+    for _ in range(9):
+        machine = machine.learn(timings, 8, 64, True, True, 0)
+    state = evolve(run.state, machine=machine)
+    text, seconds = state.request, run.draft + run.grow - 2e-4
+    expected = seconds * text.tokens / text.seconds
+    limits = run.controller.before_draft(run.ctx(), state)
+    assert limits.pass_price == pytest.approx(expected, rel=1e-6)
+    assert limits.pass_price > 0.1
+
+
+def test_trees_whose_levels_cost_passes_are_hardly_larger_than_what_is_verified() -> None:
+    run = simulation()
+    run.run(30)
+    largest = max(run.state.request.budgets)
+
+    def most(passes: int) -> int:
+        state = evolve(run.state, request=evolve(run.state.request, passes=passes))
+        return run.controller.before_draft(run.ctx(), state).nodes
+
+    assert most(1) == 2 * largest > most(4) == int(1.25 * largest)
+
+
+def test_prices_that_a_round_leaves_alone_stay_one_object() -> None:
+    """They hold the curve that the next round reads."""
+    run = simulation()
+    run.run(30)
+    prices = run.state.machine
+    assert prices._curves
+    context, _ = next(iter(prices._curves.items()))
+    assert context == run.context

@@ -29,8 +29,8 @@ FIRST_CAP, LEAST_CAP = 64, 16
 would be worth is only seen by growing it."""
 
 GIVEN_UP = 2
-"""Requests in a row that gave the drafter up, after which the next one begins with a trial: what
-is known of a text does not outlive it, but this is known of the drafter."""
+"""Times in a row that the drafter was given up, after which a request begins with a trial: what is
+known of a text does not outlive it, but this is known of the drafter."""
 
 TRIAL_CAP = 8
 """Most nodes of a trial's trees: whether speculation pays shows in small ones, which are cheap."""
@@ -147,8 +147,9 @@ class BestBudget(BudgetController[Prices, Text]):
         promised = _believed(text).surrogate(stats.tree)[-1]
         before, plain = _switch(state), 1.0 / prices.plain_step(context)
         switch = before.after_draft(stats.committed, promised, seconds, plain)
-        if self._learns:
-            prices = evolve(prices, given_up=_given_up(prices.given_up, before, switch))
+        given_up = _given_up(prices.given_up, before, switch)
+        if self._learns and given_up != prices.given_up:
+            prices = evolve(prices, given_up=given_up)
         text = Text(
             text.acceptance.learn(stats.tree, stats.verdict),
             switch,
@@ -216,7 +217,7 @@ class Roofline(BestBudget):
 
 
 def _switch(state: State) -> Switch:
-    """The request's; at its start that of a trial, where requests before gave the drafter up."""
+    """The request's; at its start that of a trial, where the drafter was given up before."""
     switch = state.request.switch
     if state.machine.given_up < GIVEN_UP or switch != Switch():
         return switch
@@ -224,7 +225,8 @@ def _switch(state: State) -> Switch:
 
 
 def _given_up(count: int, before: Switch, after: Switch) -> int:
-    """How often in a row, after a round, speculation was switched off without having paid."""
+    """How often in a row speculation was switched off, after a round; paying for PATIENCE rounds
+    forgets it."""
     if before.on and not after.on:
         return count + 1
     return 0 if after.on and after.rounds >= PATIENCE else count

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import torch
 from attrs import define, evolve, field
 from torch import Tensor
 
 from draftwood.core.graphs import Capturing
 from draftwood.core.interfaces import Drafter, DraftSession, DraftWork, Kernels, Target
 from draftwood.core.options import Sampling
+from draftwood.core.pending import Pending
 from draftwood.core.proposals import Proposal
 from draftwood.plugins.drafters.dflash.drafter import DFlash
 from draftwood.plugins.drafters.draft_model.drafter import DraftModel
@@ -32,36 +32,30 @@ SOURCES: Mapping[str, Callable[[Any], Drafter]] = {
 FREE = {"ngram"}
 """Sources that run no model: asked every round, and first."""
 
-OWED_LIMIT = 512
-"""Committed tokens whose features may wait for a source that is not asked."""
-
 
 @define(eq=False)
 class Source:
     """One drafter's part in a request.
 
-    columns: of the features, which are its own. owed: committed tokens and their features that it
-    has not taken in, since it was not asked: many at once cost it less.
+    columns: of the features, which are its own. owed: what was committed and it has not taken in,
+    since it was not asked: many tokens at once cost it less.
     """
 
     session: DraftSession
     columns: slice
     free: bool
-    owed: list[tuple[Sequence[int], Tensor | None]] = field(factory=list)
+    owed: Pending = field(factory=Pending)
 
     def commit(self, tokens: Sequence[int], features: Tensor | None) -> None:
         own = None if self.columns.start == self.columns.stop else features
-        self.owed.append((tokens, None if own is None else own[:, self.columns]))
-        if self.free or sum(len(owed) for owed, _ in self.owed) >= OWED_LIMIT:
+        self.owed.add(tokens, None if own is None else own[:, self.columns])
+        if self.free or self.owed.full:
             self.settle()
 
     def settle(self) -> None:
         """Take in what is owed."""
-        if self.owed:
-            tokens = [token for some, _ in self.owed for token in some]
-            features = [some for _, some in self.owed if some is not None]
-            self.session.commit(tokens, torch.cat(features) if features else None)
-            self.owed = []
+        if self.owed.tokens:
+            self.session.commit(*self.owed.take())
 
     def fork(self) -> "Source":
         return evolve(self, session=self.session.fork(), owed=self.owed.copy())

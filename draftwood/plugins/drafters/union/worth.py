@@ -1,11 +1,11 @@
 """Whether sources that run a model are worth asking, given what the others already promise."""
 
-import heapq
-import math
 from bisect import bisect
 from collections.abc import Callable, Sequence
 
 from attrs import evolve, frozen
+
+from draftwood.core.proposals import heap, lazy_table
 
 NODES = 12
 """Paths over which promises are compared: about what a round verifies on slow machines, where a
@@ -66,31 +66,9 @@ def promised(
 
     following: (token, log chance) of what may follow a path, best first.
     """
-    total, entries = 1.0, 0
-    # (-log chance of the path, order of entry, path before, its continuations, rank among them)
-    fringe: list[tuple[float, int, tuple[int, ...], Sequence[tuple[int, float]], int]] = []
-
-    def enter(
-        cost: float, before: tuple[int, ...], row: Sequence[tuple[int, float]], rank: int
-    ) -> None:
-        nonlocal entries
-        if rank < len(row):
-            entries += 1
-            heapq.heappush(fringe, (cost - row[rank][1], entries, before, row, rank))
-
-    if depth:
-        enter(0.0, (), following(()), 0)
-    for _ in range(nodes):
-        if not fringe:
-            break
-        cost, _, before, row, rank = heapq.heappop(fringe)
-        total += math.exp(-cost)
-        token, log_chance = row[rank]
-        enter(cost + log_chance, before, row, rank + 1)
-        path = (*before, token)
-        if len(path) < depth:
-            enter(cost, path, following(path), 0)
-    return total
+    tree = heap(0, lazy_table(following, depth, nodes), nodes, depth)
+    assert tree is not None, "a table of as many tokens as there are nodes leaves none out"
+    return float(tree.surrogate()[-1])
 
 
 def _with(counts: tuple[int, ...], place: int, change: int) -> tuple[int, ...]:

@@ -26,6 +26,8 @@ from draftwood.plugins.verifiers.triton.compaction import compact
 from draftwood.plugins.verifiers.triton.launches import LAUNCHES
 from draftwood.testing import OracleDrafter
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 VOCAB, WINDOW, NEW = 61, 24, 26
 LAYERS = 2
@@ -96,14 +98,6 @@ def drafter(text, depth=5):
         return Factorized(rows, sampling, Vocabulary(VOCAB))
 
     return OracleDrafter(propose)
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("name", list(CONFIGS))

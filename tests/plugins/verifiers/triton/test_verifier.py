@@ -304,37 +304,6 @@ def test_lossless_enumerates_the_reference(monkeypatch: pytest.MonkeyPatch) -> N
     assert (found.cases, found.biased, found.reason) == (2, False, None)
 
 
-@pytest.fixture
-def lossless(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., Any]:
-    """lossless(verifier, tree): `draftwood lossless`, whole, on a tiny random target with a DFlash
-    drafter, a fraction as long as for a user."""
-    import json
-
-    from draftwood.cli import execute, lossless
-    from draftwood.testing.lossless import exact
-
-    monkeypatch.setattr(exact, "CASES", 4)
-    monkeypatch.setattr(lossless, "PARITY_TOKENS", 4)
-    monkeypatch.setattr(lossless, "LAW_TOKENS", 6)
-
-    def call(verifier: str, tree: str) -> Any:
-        path = tmp_path / "pipeline.yaml"
-        path.write_text(
-            f"target: {{model: {ZLAB / 'target'}}}\n"
-            f"drafter: {{use: dflash, checkpoint: {ZLAB / 'dflash'}}}\n"
-            f"tree: {{{tree}}}\n"
-            "controller: {use: fixed, nodes: 4}\n"
-            f"verifier: {{{verifier}}}\n"
-            "runtime: {dtype: float32}\n"
-        )
-        code = execute(["lossless", str(path), "--json", "--bias", "0.5"])
-        return code, json.loads(capsys.readouterr().out)
-
-    return call
-
-
 @pytest.mark.slow
 def test_lossless_shows_a_pipeline_through_the_kernels_whole(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
