@@ -10,6 +10,7 @@ from draftwood.bench.journal import Journal
 from draftwood.bench.measuring import Plan, measure
 from draftwood.bench.schedule import schedule
 from draftwood.core.errors import ConfigError, RequestError
+from draftwood.core.proposals import Guesses
 from draftwood.core.values import RoundStats, Timings, TokenTree, Verdict
 from draftwood.testing import OracleTarget
 
@@ -105,6 +106,15 @@ def test_a_record_adds_up(lined_up):
         assert max(rounds.budget) == most
         assert rounds.best == [None] * len(rounds)  # a fixed budget predicts nothing
         assert rounds.passes == [0] * len(rounds)  # a look-up runs no model
+
+
+def test_what_a_proposal_took_of_its_model_is_kept_by_round(lined_up, monkeypatch):
+    monkeypatch.setattr(Guesses, "passes", 2)
+    records = run(Plan(lined_up("one"), PROMPTS[:1]))
+    for (name, _, _), record in records.items():
+        asked = record.rounds.drafted
+        assert record.rounds.passes == [2 * drafted for drafted in asked]
+        assert any(asked) is (name == "one")
 
 
 def test_times_are_those_of_the_clock_given(lined_up):

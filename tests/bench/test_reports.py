@@ -89,6 +89,20 @@ def test_numbers_are_what_their_formulas_say(measured, report):
     assert report["results"]["plain"]["overall"]["speedup_over_plain"]["value"] == 1.0
 
 
+def test_passes_are_counted_a_round_plain_ones_among_them(measured, report):
+    plan, records = measured
+    some = {
+        key: evolve(
+            record, rounds=evolve(record.rounds, passes=[n % 3 for n in range(len(record.rounds))])
+        )
+        for key, record in records.items()
+    }
+    mine = [record.rounds for key, record in some.items() if key[0] == "two"]
+    found = report_of(plan, some)["results"]["two"]["overall"]["passes"]
+    assert found == pytest.approx(sum(map(sum, (r.passes for r in mine))) / sum(map(len, mine)))
+    assert report["results"]["two"]["overall"]["passes"] == 0.0  # a look-up runs no model
+
+
 def test_kernels_are_shown_where_they_ran_and_nowhere_else(measured, report, tmp_path):
     plan, records = measured
     assert kernels(report) == []

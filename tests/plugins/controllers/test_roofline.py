@@ -13,7 +13,7 @@ from draftwood.core.interfaces import ControllerState
 from draftwood.core.values import Timings, TokenTree
 from draftwood.plugins.controllers.fixed import Fixed
 from draftwood.plugins.controllers.options import FixedOptions, RooflineOptions
-from draftwood.plugins.controllers.roofline import Roofline
+from draftwood.plugins.controllers.roofline import Roofline, switch
 from draftwood.plugins.controllers.roofline.acceptance import Acceptance
 from draftwood.plugins.controllers.roofline.controller import FIRST_CAP, LEAST_CAP, Text
 from draftwood.plugins.controllers.roofline.switch import PATIENCE, Switch
@@ -543,3 +543,16 @@ def test_prices_that_a_round_leaves_alone_stay_one_object() -> None:
     assert prices._curves
     context, _ = next(iter(prices._curves.items()))
     assert context == run.context
+
+
+def test_a_drafter_that_pays_a_little_is_not_given_up_for_a_run_of_poor_rounds(monkeypatch) -> None:
+    """Fixed trees of this drafter are a sixth faster than plain decoding."""
+
+    def drafted() -> float:
+        truth = {"best": 0.5, "acceptance": 0.4, "noise": 0.05}
+        runs = [simulation(rng=random.Random(seed), **truth).run(128) for seed in range(8)]
+        return statistics.mean(stats.drafted for run in runs for stats in run)
+
+    assert drafted() > 0.9
+    monkeypatch.setattr(switch, "DOUBT", 0.0)
+    assert drafted() < 0.7  # negative control: without room for doubt

@@ -17,7 +17,7 @@ from draftwood.core.hf import load_target
 from draftwood.core.interfaces import BudgetController, Target
 from draftwood.core.options import GenerationOptions
 from draftwood.core.randomness import Seeded
-from draftwood.core.values import Limits
+from draftwood.core.values import Limits, RoundContext, TokenTree
 from draftwood.plugins.drafters.dflash.drafter import DFlash
 from draftwood.plugins.drafters.eagle3.drafter import Eagle3
 from draftwood.plugins.drafters.ngram.drafter import Ngram
@@ -92,10 +92,11 @@ def test_what_is_unknown_is_asked_and_what_does_not_pay_is_not_until_long_after(
 
 
 class Priced(BudgetController[None, None]):
-    """Sixteen nodes, and one price for a pass."""
+    """Sixteen nodes, and one price for a pass. told: how many it heard of before each choice."""
 
     def __init__(self, price: float) -> None:
         self.price = price
+        self.told: list[int] = []
 
     def init(self, costs: object) -> None:
         return None
@@ -105,6 +106,10 @@ class Priced(BudgetController[None, None]):
 
     def before_draft(self, ctx: object, state: object) -> Limits:
         return Limits(16, pass_price=self.price)
+
+    def choose(self, tree: TokenTree, ctx: RoundContext, state: object) -> int:
+        self.told.append(ctx.passes)
+        return tree.nodes
 
 
 @cache
@@ -145,6 +150,20 @@ def test_the_text_does_not_depend_on_who_was_asked(temperature: float) -> None:
     assert sum(asked[2]) <= sum(asked[1])
 
 
+def test_what_asking_added_is_what_all_promise_beyond_the_free_ones() -> None:
+    drafter = union()
+    engine = Engine(shared_target(), Match(), drafter, BestFirst(BestFirstOptions()), Priced(1e9))
+    options = GenerationOptions(max_new_tokens=24, temperature=0.0, eos_token_id=())
+    run = engine.open(Request(tuple(RECORDS[0]["prompt"]), options, Seeded(3)))
+    while run.finish_reason is None:
+        engine.step([run])
+    assert isinstance(run.draft, UnionSession)
+    added = [mean for mean in run.draft.surplus.means if mean is not None]
+    # Where the look-up promises nothing, a block drafter is expected to give some tokens.
+    assert added
+    assert 0.3 < max(added) < 7.0
+
+
 def test_a_source_that_is_asked_late_has_every_token_once_in_order() -> None:
     taken: list[int] = []
 
@@ -178,18 +197,20 @@ def test_a_source_that_is_asked_late_has_every_token_once_in_order() -> None:
 
 
 def test_rounds_count_the_passes_of_the_drafters_model() -> None:
-    """A look-up has none, a block one, a plain step none."""
+    """A look-up has none, a block one, a plain step none; whoever chooses a budget knows."""
     prompt = RECORDS[0]["prompt"]
     target = shared_target()
 
     def passes(engine: Engine) -> set[int]:
         options = GenerationOptions(max_new_tokens=12, eos_token_id=())
         run: Run = engine.open(Request(tuple(prompt), options, Seeded(0)))
-        found = set()
+        found, drafted = set(), []
         while run.finish_reason is None:
             step = engine.step([run])[0]
             if step.stats is not None:
                 found.add(step.stats.passes)
+                drafted += [step.stats.passes] * step.stats.drafted
+        assert getattr(engine.controller, "told", []) == drafted
         return found
 
     def engine(drafter: Any) -> Engine:
