@@ -53,8 +53,8 @@ class BestFirst(TreePolicy):
                     f"{type(proposal).__name__} has no table for a heap to search; "
                     "use form: auto or levelled"
                 )
-        # Floors rise, so no node below the first finite one is kept.
-        floor = limits.floors[1] if len(limits.floors) > 1 else -math.inf
+        # A level asks about nodes whose place in the order it does not know yet.
+        floor = min(limits.floors[1:], default=-math.inf)
         return levelled(anchor, proposal, nodes, depth, go_on, floor=floor)
 
 

@@ -8,12 +8,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from draftwood.core.errors import RequestError
+from draftwood.core.interfaces.controller import ControllerState
+from draftwood.core.values import RoundContext, TokenTree
 from draftwood.plugins.controllers.options import RooflineOptions
 from draftwood.plugins.controllers.roofline import Roofline, store
 from draftwood.plugins.controllers.roofline.prices import KNOTS, Prices
-from draftwood.plugins.controllers.roofline.probing import SIZES, fit, measure, nominal, probed
+from draftwood.plugins.controllers.roofline.probing import (
+    SIZES,
+    Probe,
+    fit,
+    measure,
+    nominal,
+    probed,
+)
+from draftwood.plugins.controllers.roofline.table import Table
 
 from .machine import Costs, Price, two_roofs
 
@@ -154,7 +166,7 @@ def test_what_a_target_cannot_hold_is_left_out() -> None:
     for size in (1, 2, 8, 30, 36):
         assert float(prices.forward(size, 64)) == pytest.approx(two_roofs(size, 64), rel=0.1)
     probes = measure(costs, Clock(), 5.0)
-    assert {probe.tokens for probe in probes} == {1, 2, 4, 8, 16, 32}
+    assert {probe.tokens for probe in probes} == {1, 2, 4, 8, 9, 16, 17, 32, 33}
     assert fit(costs, costs.peaks(), probes).seconds(1, 64) > 0
 
 
@@ -260,3 +272,48 @@ def test_every_power_of_two_that_is_probed_is_a_knot() -> None:
     assert set(SIZES) <= set(KNOTS)
     assert KNOTS[0] == 1
     assert KNOTS[1] == 2  # nothing between: one token's price is its own
+
+
+def tiles(tokens: int, context: int) -> float:
+    """Rows in tiles of sixteen: the first row of a tile costs what the whole tile does."""
+    return 0.01 + 0.002 * ((tokens - 1) // 16) + 1e-7 * context
+
+
+def test_the_first_row_of_a_tile_costs_more_than_those_that_fill_it() -> None:
+    prices = init(Costs(tiles))
+    known = prices.forwards(40, 64)
+    assert known[16] - known[15] == pytest.approx(0.002, rel=0.1)
+    assert known[15] - known[12] < 0.0005
+    assert known[32] - known[31] == pytest.approx(0.002, rel=0.1)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.8])
+def test_a_tree_fills_a_tile_and_does_not_begin_another(share: float) -> None:
+    """Nodes that are worth less than a new tile, and more than a place in one that is paid for."""
+    controller = Roofline(RooflineOptions())
+    prices = controller.init(Costs(tiles))
+    scores = [math.log(share * 0.93**n) for n in range(64)]
+    tree = TokenTree.of(
+        list(range(65)), [-1, *[0] * 64], [0, *[1] * 64], [0.0, *(s - 2.0 for s in scores)]
+    )
+    state = ControllerState(prices, controller.open())
+    chosen = controller.choose(tree, RoundContext(0, 64, 100, None), state)
+    assert (chosen + 1) % 16 == 0
+
+
+@given(
+    steps=st.lists(st.integers(0, 5), min_size=2, max_size=40),
+    pace=st.sampled_from([1.0, 30.0]),
+)
+def test_a_floor_is_the_least_mean_step_to_any_larger_size(steps: list[int], pace: float) -> None:
+    curve = np.cumsum([7, *steps]) * 1e-3
+    nodes = len(steps)
+
+    def price(tokens: int, context: int) -> float:
+        return float(curve[tokens - 1])
+
+    prices = Prices(Table.of([Probe(n, 64, price(n, 64)) for n in range(1, nodes + 2)]))
+    floors = prices.floors(nodes, 64, pace, 1.0)
+    for node in range(1, nodes + 1):
+        slopes = [(curve[n] - curve[node - 1]) / (n - node + 1) for n in range(node, nodes + 1)]
+        assert math.exp(floors[node - 1]) == pytest.approx(pace * min(slopes), abs=1e-12)

@@ -6,6 +6,7 @@ with a mild distrust, since over-estimating a tree costs far more than under-est
 """
 
 import math
+from functools import cached_property
 
 from attrs import frozen
 
@@ -55,12 +56,18 @@ class Acceptance:
 
     def factors(self, depth: int) -> list[float]:
         """Log factors of the conditionals at depths 1..depth."""
+        known, overall = self._factors
+        return known[:depth] + [overall] * (depth - len(known))
+
+    @cached_property
+    def _factors(self) -> tuple[list[float], float]:
+        """Log factors of the depths that were seen, and of any other: a round asks thrice."""
         overall = _ratio(PRIOR, PRIOR_COUNT, sum(self.taken), sum(self.mass))
         known = [
             math.log(_ratio(overall, DEPTH_COUNT, taken, mass))
-            for taken, mass in zip(self.taken[:depth], self.mass[:depth], strict=True)
+            for taken, mass in zip(self.taken, self.mass, strict=True)
         ]
-        return known + [math.log(overall)] * (depth - len(known))
+        return known, math.log(overall)
 
     def gain(self) -> float:
         """Most that the correction may raise a path score by, as deep as any depth was seen, and

@@ -17,7 +17,9 @@ from draftwood.core.interfaces.controller import CostProbe
 from draftwood.plugins.controllers.roofline.prices import Prices, Roof
 from draftwood.plugins.controllers.roofline.probing import Probe, fit, monotone, residuals
 
-FITTED = tuple((s, c) for c in (64, 512, 2048) for s in (1, 2, 4, 8, 16, 32, 64, 128, 256))
+FITTED = tuple(
+    (s, c) for c in (64, 512, 2048) for s in (1, 2, 4, 8, 9, 16, 17, 32, 33, 64, 65, 128, 256)
+)
 HELD_OUT = (
     *((s, c) for c in (256, 1024) for s in (1, 3, 6, 12, 24, 48, 96, 192)),
     *((s, 2048) for s in (3, 12, 48, 192)),

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable
 from typing import Literal
 
-import numpy as np
 from attrs import evolve, field, frozen
 
 from draftwood.core.errors import DraftwoodError
@@ -114,15 +113,16 @@ class BestBudget(BudgetController[Prices, Text]):
 
     def choose(self, tree: TokenTree, ctx: RoundContext, state: State) -> int:
         """The best budget. The draft is sunk, so 0 costs it too."""
-        tokens = np.array(_believed(state.request).surrogate(tree))
+        tokens = _believed(state.request).surrogate(tree)
         seconds = self._seconds(tree, ctx.context, state.machine, ctx.passes)
         # A trial verifies at least one node: what is never verified cannot prove itself.
         least = 0 if _switch(state).on else min(1, tree.nodes)
         if self._objective == "speed":
-            gain = tokens / seconds
+            gain = [a / t for a, t in zip(tokens, seconds, strict=True)]
         else:
-            gain = tokens - self._pace(ctx.context, state) * seconds
-        return least + int(gain[least:].argmax())
+            pace = self._pace(ctx.context, state)
+            gain = [a - pace * t for a, t in zip(tokens, seconds, strict=True)]
+        return gain.index(max(gain[least:]), least)
 
     def observe(self, stats: RoundStats, state: State) -> State:
         text, prices, context = state.request, state.machine, stats.context
@@ -142,7 +142,7 @@ class BestBudget(BudgetController[Prices, Text]):
             text = evolve(text, switch=switch, acceptance=acceptance, idle=True)
             return ControllerState(prices, text)
         context += stats.committed  # where the next round asks again
-        forward = float(prices.forwards(len(stats.tree), context)[-1])
+        forward = prices.forwards(len(stats.tree), context)[stats.budget]
         seconds = forward + prices.overhead(context, stats.passes)
         promised = _believed(text).surrogate(stats.tree)[-1]
         before, plain = _switch(state), 1.0 / prices.plain_step(context)
@@ -166,14 +166,15 @@ class BestBudget(BudgetController[Prices, Text]):
             return Forecast((1.0,), (state.machine.plain_step(stats.context),))
         tokens = _believed(state.request).surrogate(stats.tree)
         seconds = self._seconds(stats.tree, stats.context, state.machine, stats.passes)
-        return Forecast(tuple(tokens), tuple(seconds.tolist()))
+        return Forecast(tuple(tokens), tuple(seconds))
 
     def explain(self, state: State) -> str | None:
         return state.request.switch.explain()
 
-    def _seconds(self, tree: TokenTree, context: int, prices: Prices, passes: int) -> np.ndarray:
-        """(N+1,) seconds of a round that drafted and verifies the first n draft nodes."""
-        return prices.forwards(len(tree), context) + prices.overhead(context, passes)
+    def _seconds(self, tree: TokenTree, context: int, prices: Prices, passes: int) -> list[float]:
+        """Seconds of a round that drafted and verifies the first 0, 1, .. N draft nodes."""
+        overhead = prices.overhead(context, passes)
+        return [overhead + each for each in prices.forwards(len(tree), context)[: len(tree)]]
 
     def _least_pace(self, context: int, state: State) -> float:
         """Tokens per second that a round makes whatever it drafts."""
@@ -181,7 +182,7 @@ class BestBudget(BudgetController[Prices, Text]):
             return self._pace(context, state)
         prices = state.machine
         overhead = prices.overhead(context, state.request.passes)
-        return 1.0 / (overhead + float(prices.forwards(1, context)[0]))
+        return 1.0 / (overhead + prices.forwards(1, context)[0])
 
     def _pace(self, context: int, state: State) -> float:
         """Tokens per second reached so far; plain decoding's before the first round."""

@@ -32,7 +32,7 @@ def level_pays(
     if deepest == 0:
         return False
     passes = deepest  # the first level comes with the proposal
-    forwards = prices.forwards(len(tree) + 1, context)
+    forwards = np.array(prices.forwards(len(tree) + 1, context)[: len(tree) + 1])
     seconds = forwards[:-1] + prices.overhead(context, passes)
     best = int((curve / seconds).argmax())
     if pace is None:

@@ -8,7 +8,8 @@ and one drift for all sizes, which follows a machine that slows down as a whole.
 """
 
 import math
-from functools import cache, cached_property
+from collections.abc import Sequence
+from functools import cache, cached_property, lru_cache
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -16,17 +17,23 @@ from attrs import evolve, field, frozen
 
 from draftwood.core.values import Timings
 
-KNOTS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+KNOTS = (1, 2, 4, 8, 9, 12, 16, 17, 24, 25, 32, 33, 48, 64, 65, 96, 128, 129, 192, 256)
 """Sizes with a residual of their own; between them it is interpolated over log s. One token often
-takes another kernel than two do: no size lies between those knots, so its price is its own."""
+takes another kernel than two do: no size lies between those knots, so its price is its own. Matrix
+units take rows in tiles, and the first row of a tile is dearer than those that fill it: hence the
+pairs of neighbours, without which every budget between them would look alike."""
 
 _LOG_KNOTS = np.log(KNOTS)
 
-SPAN = 257
-"""Sizes 1..SPAN that one look at the machine prices at once."""
+SPAN = 65
+"""Sizes 1..SPAN are priced at once, or as many more as are asked for. In lists: between forwards
+that take the whole cache, calls into an array library cost more than their work."""
 
-_SIZES = np.arange(1.0, SPAN + 1.0)
-_LOG_SIZES = np.log(_SIZES)
+STRIDE = 64
+"""Contexts whose prices are taken to be alike: so few tokens more change no forward's time."""
+
+CURVES = 64
+"""Curves that are kept: one text goes through its contexts, and the next through the same."""
 
 WINDOW = 9
 """Rounds that a time is the median of: one spike moves nothing, a slower machine is seen in 5."""
@@ -53,8 +60,10 @@ Window = tuple[float, ...]
 class Forwards(Protocol):
     """Seconds of a forward before any correction.
 
-    corrected: whether what rounds take is learnt over it.
+    corrected: whether what rounds take is learnt over it. Hashable.
     """
+
+    def __hash__(self) -> int: ...
 
     @property
     def corrected(self) -> bool: ...
@@ -108,8 +117,8 @@ class Prices:
     sizes: tuple[int, ...] = ()
     given_up: int = 0
     source: str = "prior"
-    # Forwards at the last context asked for: a round asks several times, and writes nothing there.
-    _curves: dict[int, np.ndarray] = field(factory=dict, init=False, eq=False, repr=False)
+    # Forwards at the last context asked for: a round asks several times.
+    _curves: dict[int, list[float]] = field(factory=dict, init=False, eq=False, repr=False)
 
     @cached_property
     def drift(self) -> float:
@@ -122,34 +131,30 @@ class Prices:
         correction = np.interp(np.log(tokens), _LOG_KNOTS, self.residuals)
         return self.roof.seconds(tokens, context) * np.exp(correction + self.drift)
 
-    def forwards(self, count: int, context: int) -> np.ndarray:
-        """(count,) seconds of forwards over 1, 2, .. count tokens."""
-        if count > SPAN:
-            whole: np.ndarray = self.forward(np.arange(1.0, count + 1.0), context)
-            return whole
+    def forwards(self, count: int, context: int) -> Sequence[float]:
+        """Seconds of forwards over 1, 2, .. tokens, `count` of them or more."""
         curve = self._curves.get(context)
-        if curve is None:
-            run = self.padded(_SIZES) if self.sizes else _SIZES
-            logs = np.log(run) if self.sizes else _LOG_SIZES
-            correction = np.interp(logs, _LOG_KNOTS, self.residuals)
-            curve = self.roof.seconds(run, context) * np.exp(correction + self.drift)
+        if curve is None or len(curve) < count:
+            span = SPAN if count <= SPAN else count
+            roof = _by_roof(self.roof, self.sizes, context - context % STRIDE, span)
+            known, drift, exp = (*self.residuals, 0.0), self.drift, math.exp
+            curve = [
+                seconds * exp(drift + known[knot] + share * (known[knot + 1] - known[knot]))
+                for seconds, (knot, share) in zip(roof, _places(self.sizes, span), strict=True)
+            ]
             self._curves.clear()
             self._curves[context] = curve
-        return curve[:count]
+        return curve
 
     def padded(self, tokens: Any) -> Any:
         """What a forward over `tokens` (a number or an array) is run at."""
-        if not self.sizes:
-            return tokens
-        place = np.searchsorted(self.sizes, tokens)
-        known = np.minimum(place, len(self.sizes) - 1)
-        return np.maximum(np.array(self.sizes)[known], tokens)
+        return _padded(self.sizes, tokens)
 
     def overhead(self, context: int, passes: int = 1) -> float:
         """Seconds of a round that drafts with `passes` of the drafter's model, its forward
         excluded."""
         known = self.draft and self.grow and self.other
-        unit = 0.0 if known else float(self.forwards(1, context)[0])
+        unit = 0.0 if known else self.forwards(1, context)[0]
         other = middle(self.other, OTHER * unit)
         if not passes:
             return other + middle(self.looked_up, GROW * unit)
@@ -164,20 +169,29 @@ class Prices:
 
     def plain_step(self, context: int) -> float:
         """Seconds of a round that does not draft: one token, one forward."""
-        forward = float(self.forwards(1, context)[0])
+        forward = self.forwards(1, context)[0]
         return forward + middle(self.plain, middle(self.other, OTHER * forward))
 
     def floors(self, nodes: int, context: int, pace: float, gain: float) -> tuple[float, ...]:
         """For node 1..nodes the log path score below which neither it nor any after it can pay.
 
         pace: tokens per second that a round makes at least. gain: most that a score may grow by
-        correction. A later node adds at most gain times the score of this one, and costs at least
-        the least step between sizes from here on.
+        correction. This node and those after it add at most gain times its score each, and cost
+        each at least the least mean step from the size without them to any larger one.
         """
-        steps = np.diff(self.forwards(nodes + 1, context))
-        least = np.minimum.accumulate(steps[::-1])[::-1]
-        scores = np.log(np.maximum(pace / gain * least, 1e-300))
-        return tuple(scores.tolist())
+        curve = self.forwards(nodes + 1, context)
+        hull, least = [nodes], [0.0] * nodes
+        # From the last size down: the next corner of the convex hull of all that are larger is
+        # where the mean step is least.
+        for size in range(nodes - 1, -1, -1):
+            slope = _slope(curve, size, hull[-1])
+            while len(hull) > 1 and (further := _slope(curve, size, hull[-2])) <= slope:
+                hull.pop()
+                slope = further
+            hull.append(size)
+            least[size] = slope
+        worth = pace / gain
+        return tuple([math.log(max(worth * slope, 1e-300)) for slope in least])
 
     def learn(
         self,
@@ -218,8 +232,9 @@ class Prices:
 
     def _ratios(self, seconds: float, tokens: int, context: int) -> tuple[tuple[float, int], ...]:
         """The window of ratios after a forward of `tokens` that took `seconds`."""
-        if tokens <= SPAN and context in self._curves:  # it was priced when it was chosen
-            predicted = math.log(self._curves[context][tokens - 1]) - self.drift
+        curve = self._curves.get(context)
+        if curve is not None and tokens <= len(curve):  # it was priced when it was chosen
+            predicted = math.log(curve[tokens - 1]) - self.drift
         else:
             predicted = math.log(self.roof.seconds(tokens, context)) + sum(
                 share * self.residuals[knot] for knot, share in _between(tokens)
@@ -245,6 +260,32 @@ class Prices:
             learnt = residuals[knot] + step * error
             residuals[knot] = max(-FARTHEST, min(FARTHEST, learnt))
         return tuple(residuals)
+
+
+def _padded(sizes: tuple[int, ...], tokens: Any) -> Any:
+    if not sizes:
+        return tokens
+    known = np.minimum(np.searchsorted(sizes, tokens), len(sizes) - 1)
+    return np.maximum(np.array(sizes)[known], tokens)
+
+
+def _slope(curve: Sequence[float], size: int, larger: int) -> float:
+    return (curve[larger] - curve[size]) / (larger - size)
+
+
+@lru_cache(CURVES)
+def _by_roof(roof: Forwards, sizes: tuple[int, ...], context: int, count: int) -> list[float]:
+    """Seconds of forwards over 1, 2, .. count tokens, without any correction."""
+    seconds = roof.seconds(_padded(sizes, np.arange(1.0, count + 1.0)), context)
+    return [float(each) for each in seconds]
+
+
+@lru_cache(CURVES)
+def _places(sizes: tuple[int, ...], count: int) -> list[tuple[int, float]]:
+    """Of forwards over 1, 2, .. count tokens, the knot below and the share of the one above."""
+    at = np.log(_padded(sizes, np.arange(1.0, count + 1.0)))
+    positions = np.interp(at, _LOG_KNOTS, np.arange(len(KNOTS))).tolist()
+    return [(int(position), position - int(position)) for position in positions]
 
 
 def middle(window: Window, default: float) -> float:

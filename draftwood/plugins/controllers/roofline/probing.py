@@ -17,7 +17,7 @@ NOMINAL = (1e12, 5e10)
 """FLOP/s and bytes/s of no machine in particular: 20 operations a byte, between a CPU's balance
 and a GPU's, so that 40 tokens in float32 take about twice the time of one."""
 
-SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+SIZES = (1, 2, 4, 8, 9, 16, 17, 32, 33, 64, 65, 128)
 CONTEXTS = (64, 1024)
 REPEATS = 3
 ENOUGH = 5
