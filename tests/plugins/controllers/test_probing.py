@@ -16,7 +16,7 @@ from draftwood.core.interfaces.controller import ControllerState
 from draftwood.core.values import RoundContext, TokenTree
 from draftwood.plugins.controllers.options import RooflineOptions
 from draftwood.plugins.controllers.roofline import Roofline, store
-from draftwood.plugins.controllers.roofline.prices import KNOTS, Prices
+from draftwood.plugins.controllers.roofline.prices import KNOTS, Prices, Roof
 from draftwood.plugins.controllers.roofline.probing import (
     SIZES,
     Probe,
@@ -24,6 +24,7 @@ from draftwood.plugins.controllers.roofline.probing import (
     measure,
     nominal,
     probed,
+    residuals,
 )
 from draftwood.plugins.controllers.roofline.table import Table
 
@@ -195,6 +196,34 @@ def test_a_machine_that_changed_under_one_name_is_measured_again() -> None:
     prices = init(Costs(slower))
     assert prices.source == "probe"
     assert worst_error(prices, slower) < 0.01
+
+
+def test_what_a_busy_machine_takes_does_not_replace_what_it_took_in_peace() -> None:
+    init(Costs())
+
+    def times(factor: float) -> Price:
+        return lambda tokens, context: factor * two_roofs(tokens, context)
+
+    assert init(Costs(times(5.0))).source == "probe"
+    assert init(Costs()).source == "store"
+    # Measured faster, or measured because someone asked for it, it does.
+    init(Costs(times(0.2)))
+    assert init(Costs(times(0.2))).source == "store"
+    init(Costs(times(5.0)), refresh=True)
+    assert init(Costs(times(5.0))).source == "store"
+
+
+def test_a_size_probed_at_several_contexts_does_not_stand_out() -> None:
+    """A context that the roofs miss by a fifth is no property of the sizes probed there."""
+    roof = Roof((0.0,) * 5, (0.01, 0.0, 0.0, 0.0, 0.0))
+    near = [Probe(size, 64, 0.01) for size in SIZES]
+    far = [Probe(size, 1024, 0.012) for size in SIZES[::3]]
+    found = residuals(roof, near + far)
+    assert max(found) - min(found) < 1e-12
+    # What is said of all sizes lies between the contexts.
+    assert 0.0 < found[0] < math.log(1.2)
+    one = [Probe(16, 1024, 0.024), *far]
+    assert residuals(roof, near + one)[KNOTS.index(16)] > found[0] + 0.2
 
 
 def _spoil(change) -> str:

@@ -179,19 +179,9 @@ class Prices:
         correction. This node and those after it add at most gain times its score each, and cost
         each at least the least mean step from the size without them to any larger one.
         """
-        curve = self.forwards(nodes + 1, context)
-        hull, least = [nodes], [0.0] * nodes
-        # From the last size down: the next corner of the convex hull of all that are larger is
-        # where the mean step is least.
-        for size in range(nodes - 1, -1, -1):
-            slope = _slope(curve, size, hull[-1])
-            while len(hull) > 1 and (further := _slope(curve, size, hull[-2])) <= slope:
-                hull.pop()
-                slope = further
-            hull.append(size)
-            least[size] = slope
-        worth = pace / gain
-        return tuple([math.log(max(worth * slope, 1e-300)) for slope in least])
+        worth, log = pace / gain, math.log
+        slopes = _least_slopes(self.forwards(nodes + 1, context), nodes)
+        return tuple([log(max(worth * slope, 1e-300)) for slope in slopes])
 
     def learn(
         self,
@@ -269,8 +259,25 @@ def _padded(sizes: tuple[int, ...], tokens: Any) -> Any:
     return np.maximum(np.array(sizes)[known], tokens)
 
 
-def _slope(curve: Sequence[float], size: int, larger: int) -> float:
-    return (curve[larger] - curve[size]) / (larger - size)
+def _least_slopes(curve: Sequence[float], last: int) -> list[float]:
+    """From each of the points 0..last - 1 the least slope to a later one, up to `last`.
+
+    From the end: it is the slope to the next corner of the convex hull of all that follow.
+    """
+    hull, slopes = [last], [0.0] * last
+    for at in range(last - 1, -1, -1):
+        here, corner = curve[at], hull[-1]
+        slope = (curve[corner] - here) / (corner - at)
+        while len(hull) > 1:
+            corner = hull[-2]
+            further = (curve[corner] - here) / (corner - at)
+            if further > slope:
+                break
+            slope = further
+            hull.pop()
+        hull.append(at)
+        slopes[at] = slope
+    return slopes
 
 
 @lru_cache(CURVES)

@@ -19,7 +19,7 @@ and a GPU's, so that 40 tokens in float32 take about twice the time of one."""
 
 SIZES = (1, 2, 4, 8, 9, 16, 17, 32, 33, 64, 65, 128)
 CONTEXTS = (64, 1024)
-REPEATS = 3
+REPEATS = 5
 ENOUGH = 5
 """Distinct sizes from which the two roofs are fitted; with fewer the prior is only scaled."""
 
@@ -171,13 +171,30 @@ def _line_of(p: Polynomial, a: float, b: float) -> Polynomial:
 
 
 def residuals(roof: Roof, probes: Sequence[Probe]) -> tuple[float, ...]:
-    """Log of measured over roof at every knot, interpolated over log s between probed sizes."""
-    by_size: dict[int, list[float]] = {}
+    """Log of measured over roof at every knot, interpolated over log s between probed sizes.
+
+    What the roof misses at a context is taken from all sizes alike: those that were probed at
+    several contexts would else stand out from their neighbours.
+    """
+    if not probes:
+        return (0.0,) * len(KNOTS)
+    missed: dict[int, dict[int, float]] = {}
     for probe in probes:
         predicted = float(roof.seconds(probe.tokens, probe.context))
-        by_size.setdefault(probe.tokens, []).append(math.log(probe.seconds / predicted))
-    if not by_size:
-        return (0.0,) * len(KNOTS)
+        missed.setdefault(probe.context, {})[probe.tokens] = math.log(probe.seconds / predicted)
+    first = next(iter(missed.values()))
+    shifts = {context: _shift(first, at) for context, at in missed.items()}
+    middle = sum(shifts.values()) / len(shifts)
+    by_size: dict[int, list[float]] = {}
+    for context, at in missed.items():
+        for size, ratio in at.items():
+            by_size.setdefault(size, []).append(ratio - shifts[context] + middle)
     sizes = sorted(by_size)
     means = [sum(by_size[size]) / len(by_size[size]) for size in sizes]
     return tuple(np.interp(np.log(KNOTS), np.log(sizes), means).tolist())
+
+
+def _shift(first: dict[int, float], other: dict[int, float]) -> float:
+    """How much more is missed in one context than in another, in the median of sizes in both."""
+    both = [other[size] - first[size] for size in first.keys() & other.keys()]
+    return float(np.median(both)) if both else 0.0
