@@ -62,6 +62,30 @@ def test_branches_are_merged_and_grown_by_the_mixtures_scores() -> None:
     assert tree.log_rho.tolist() == sorted(tree.log_rho.tolist(), reverse=True)
 
 
+def test_scores_that_rounding_raises_along_a_path_still_make_a_tree(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def rounded(law: Mixture, paths: torch.Tensor) -> torch.Tensor:
+        scores = exact(law, paths)
+        for depth in range(1, scores.shape[1]):
+            scores[:, depth] = torch.nextafter(scores[:, depth - 1], scores.new_tensor(0.0))
+        return scores
+
+    exact = Mixture.path_scores
+    certain = [[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]]
+    law = laws([0.6, 0.4], [[[1.0, 0.0], *certain], [[0.0, 1.0], *certain]])
+    monkeypatch.setattr(Mixture, "path_scores", rounded)
+    raised = law.path_scores(law.greedy())
+    assert (raised.diff() > 0).all()
+    tree = Branches().grow(9, law, Limits(99), always, Seeded(0)).validate()
+    assert tree.nodes == 8
+    scores = tree.log_rho_list
+    for node, parent in enumerate(tree.parent_list[1:], 1):
+        assert scores[node] <= scores[parent]
+    for nodes in range(8):
+        tree.cut(nodes).validate()
+
+
 def test_the_lotterys_laws_are_shares_of_the_branches_that_agree() -> None:
     trees = [Lottery().grow(9, THREE, Limits(99), always, Seeded(seed)) for seed in range(30)]
     drawn = {tuple(tree.token_list[1:]): tree for tree in trees}
