@@ -68,6 +68,8 @@ class Quiet:
             own = node <= torch.arange(mask.first, nodes)[:, None]
         else:
             own = (mask.ancestors[:, node // 32] >> (node % 32) & 1).bool()
+        if mask.causal:  # later nodes need not be looked at, whatever the bits say
+            own = own & (node <= torch.arange(mask.first, nodes)[:, None])
         seen = (behind < 0) | (own & (behind < nodes))
         if window is not None:
             places = torch.where(behind < 0, behind, depths[node])

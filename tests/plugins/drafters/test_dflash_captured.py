@@ -202,6 +202,24 @@ def test_tables_that_a_graph_reads_outlive_larger_ones(drafter):
     gc.collect()
 
 
+@pytest.mark.parametrize("kind", [Block, Commit])
+def test_tables_that_a_graph_reads_reach_as_far_as_its_buffers(drafter, kind):
+    """A graph reads the table that it was captured with, however far its context grows."""
+    one = drafter()
+    one.model.rotary.size = SIZE  # fewer positions than a new cache has room for
+    one.model.rotary._tables.clear()
+    sessions = [*opened(one), *opened(drafter(capture=None))]
+    commit(sessions, 3, 0)
+    assert_same(sessions, anchor=1)
+    buffers = sessions[0].cache.buffers
+    assert buffers.forwards[kind].table.shape[1] >= buffers.capacity > SIZE
+    recordings = dict(buffers.forwards)
+    for seed in range(1, 6):
+        commit(sessions, SIZE, seed)
+        assert_same(sessions, anchor=seed)
+    assert sessions[0].cache.buffers.forwards == recordings
+
+
 def refused(launch, replayed):
     raise RuntimeError("operation not permitted when stream is capturing")
 
