@@ -1,0 +1,75 @@
+"""Memory that was captured on, and what becomes of it when it is dropped."""
+
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from draftwood.core import graphs
+from draftwood.core.graphs import ROWS, Shelf
+
+
+class Memory:
+    """Of one cache."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.forwards: dict[Any, Any] = {}
+
+
+class Forward:
+    """Captured on `memory`: what does it again holds it, as a captured call does."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self.again: Callable[[], Any] | None = self.launch
+
+    def launch(self) -> int:
+        return self.memory.capacity
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """What is freed is freed at once, not when a collection comes: it is a device's memory."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def captured(capacity: int) -> Memory:
+    memory = Memory(capacity)
+    memory.forwards["forward"] = Forward(memory)
+    return memory
+
+
+def test_memory_that_no_request_waits_for_is_freed_at_once(uncollected: None) -> None:
+    shelf = Shelf(Memory)
+    largest = [captured(ROWS * size) for size in (3, 2)]
+    watched = [weakref.ref(memory) for memory in largest]
+    dropped = captured(ROWS)
+    gone = [weakref.ref(dropped), weakref.ref(dropped.forwards["forward"])]
+    for memory in (largest.pop(), dropped, largest.pop()):
+        shelf.give(memory)
+        del memory
+    del dropped
+    assert [each() for each in gone] == [None, None]
+    assert all(each() is not None for each in watched)
+    # Those that stay can be replayed.
+    for size in (2, 3):
+        taken = shelf.take(ROWS * size)
+        assert taken.forwards["forward"].again() == ROWS * size
+
+
+def test_what_is_held_while_memory_is_dropped_may_not_be_replayed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(graphs, "IDLE", 0)
+    memory = captured(ROWS)
+    forward = memory.forwards["forward"]
+    Shelf(Memory).give(memory)
+    assert forward.again is None
+    assert not memory.forwards
