@@ -180,3 +180,11 @@ def test_a_broken_file_is_an_error_of_the_checkpoint(tmp_path):
     (tmp_path / "model.gguf").write_bytes(b"GGUF, but not for long")
     with pytest.raises(CheckpointError, match=r"model\.gguf"):
         load_target(tmp_path / "model.gguf", device="cpu")
+
+
+def test_only_gguf_files_are_asked_to_be_unpacked():
+    """transformers keeps the blocks of some architectures where it finds kernels that read them."""
+    assert reading.unpacked({}) == {}
+    wish = reading.unpacked({"gguf_file": "model.gguf"})
+    assert wish["gguf_file"] == "model.gguf"
+    assert wish["quantization_config"].dequantize
