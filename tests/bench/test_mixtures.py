@@ -139,6 +139,20 @@ def test_first_tokens_are_as_many_for_each_and_weigh_what_the_target_gives_them(
         assert each.accepted[COVERING[0]] <= each.accepted[label((BRANCHES, "match"))] + 1e-12
 
 
+def test_what_first_tokens_cover_is_the_mean_of_what_rounds_covered() -> None:
+    plain, mixture = toy_drafter("factorized", 1, DEPTH, VOCAB), mixtures()
+    prompts = seen(plain, mixture)
+    rounds = [each for text in prompts.values() for each in text]
+    (cell,) = report([Cell(Setting(1.0), prompts)], seed=0)["cells"]
+    found = cell["first_tokens"]
+    assert found["tokens"] == pytest.approx(sum(r.notes["first"] for r in rounds) / len(rounds))
+    most = sum(r.mass[r.notes["first"] - 1] for r in rounds) / len(rounds)
+    covered = {name: sum(r.accepted[name] for r in rounds) / len(rounds) for name in COVERING}
+    assert found["mass"] == pytest.approx({**covered, TARGET: most})
+    assert all(0.1 < share < 1.0 for share in found["mass"].values())
+    assert len(set(covered.values())) == len(COVERING)
+
+
 def test_repeated_branches_are_counted_once() -> None:
     twins = seen(first_branch(mixtures(2, "repeated")), mixtures(2, "repeated"))
     assert all(each.notes["distinct"] == [1] * DEPTH for text in twins.values() for each in text)
