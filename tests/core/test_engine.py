@@ -7,14 +7,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftwood.core.engine import Engine, Request, Run
+from draftwood.core import pending
+from draftwood.core.engine import Engine, Request, Run, Step
 from draftwood.core.errors import NonFiniteLogits, RequestError
-from draftwood.core.interfaces import BudgetController, TreePolicy
+from draftwood.core.interfaces import BudgetController, DraftWork, GoOn, TreePolicy
 from draftwood.core.options import GenerationOptions, Sampling
+from draftwood.core.plugin import Draws
 from draftwood.core.proposals import Points, Proposal
 from draftwood.core.randomness import Seeded
 from draftwood.core.stopping import EndOfText, StopRule
-from draftwood.core.values import Limits, TokenTree
+from draftwood.core.values import Limits, RoundContext, TokenTree
 from draftwood.plugins.verifiers.match import Match
 from draftwood.testing import OracleDrafter, OracleTarget, ScriptedClock
 
@@ -244,3 +246,147 @@ def test_log_probabilities_are_the_models_own() -> None:
             for i in range(2, len(ids))
         ]
         assert found == pytest.approx(wanted, abs=1e-12)
+
+
+class Scripted(Always):
+    """Gives limits in turn, pays for `pays` passes of each tree, and keeps one node less of it."""
+
+    def __init__(self, *limits: Limits, pays: int = 0) -> None:
+        self.limits, self.pays = limits, pays
+        self.asked: list[RoundContext] = []
+        self.chosen: list[RoundContext] = []
+
+    def before_draft(self, ctx: RoundContext, state: object) -> Limits:  # type: ignore[override]
+        self.asked.append(ctx)
+        self.left = self.pays
+        return self.limits[ctx.round % len(self.limits)]
+
+    def go_on(self, growth: TokenTree, ctx: object, state: object) -> bool:
+        self.left -= 1
+        return self.left >= 0
+
+    def choose(self, tree: TokenTree, ctx: RoundContext, state: object) -> int:
+        self.chosen.append(ctx)
+        return max(0, tree.nodes - 1)
+
+
+class Paying(Path):
+    """Asks until it is told to stop."""
+
+    def grow(
+        self, anchor: int, proposal: Proposal, limits: Limits, go_on: GoOn, rng: object
+    ) -> TokenTree:
+        tree = super().grow(anchor, proposal, limits, go_on, rng)
+        while go_on(tree):
+            pass
+        return tree
+
+
+def scripted(
+    controller: Scripted, tree: TreePolicy | None = None, drafter: OracleDrafter | None = None
+) -> Engine:
+    drafter = drafter or oracle_drafter(6, 100)
+    return Engine(
+        OracleTarget(V, affine), Match(), drafter, tree or Path(), controller, ScriptedClock()
+    )
+
+
+def steps(engine: Engine, **options: object) -> list[Step]:
+    """All rounds of one request."""
+    generation = GenerationOptions(max_new_tokens=24, **options)  # type: ignore[arg-type]
+    run = engine.open(Request((1, 2), generation, Seeded(0)))
+    found = []
+    while run.finish_reason is None:
+        found += engine.step([run])
+    return found[1:]
+
+
+def test_controllers_are_told_how_many_rounds_ago_was_drafted() -> None:
+    controller = Scripted(Limits(2), Limits(0), Limits(0))
+    steps(scripted(controller))
+    assert [ctx.last_draft for ctx in controller.asked[:7]] == [None, 0, 1, 2, 0, 1, 2]
+
+
+def test_no_tree_is_deeper_than_its_controller_allows() -> None:
+    rounds = [step.stats for step in steps(scripted(Scripted(Limits(6, depth=2))))]
+    assert max(stats.grown for stats in rounds if stats) == 2
+
+
+def test_rounds_say_what_was_grown_and_what_was_kept_of_it() -> None:
+    rounds = [step.stats for step in steps(scripted(Scripted(Limits(4))))]
+    assert (rounds[0].grown, rounds[0].budget) == (4, 3)  # type: ignore[union-attr]
+
+
+def test_passes_that_a_tree_paid_for_are_told_and_counted() -> None:
+    controller = Scripted(Limits(4), pays=2)
+    rounds = [step.stats for step in steps(scripted(controller, Paying()))]
+    assert rounds[0].passes == controller.chosen[0].passes == 2  # type: ignore[union-attr]
+
+
+def test_a_stop_inside_accepted_drafts_counts_those_before_it() -> None:
+    inside = 0
+    for token in range(V):
+        shared = engine(6, wrong_every=100)
+        stops = (EndOfText((token,)),)
+        generation = GenerationOptions(max_new_tokens=40)
+        run = shared.open(Request((1, 2), generation, Seeded(0), stops=stops))
+        while run.finish_reason is None:
+            (step,) = shared.step([run])
+        stats = step.stats
+        if stats is not None and stats.committed < len(stats.verdict.accepted):
+            inside += 1
+            assert stats.accepted == stats.committed == len(step.tokens)
+    assert inside
+
+
+def test_a_forks_rounds_are_counted_as_its_own() -> None:
+    shared = engine(4, 3)
+    run = shared.open(Request((1, 2), GenerationOptions(max_new_tokens=30), Seeded(0)))
+    for _ in range(3):
+        shared.step([run])
+    fork, before = run.fork(), (run.stats.rounds, run.stats.committed)
+    shared.step([fork])
+    assert (run.stats.rounds, run.stats.committed) == before
+    assert fork.stats.rounds == before[0] + 1
+
+
+def test_no_round_draws_its_tree_as_the_one_before_did() -> None:
+    """A verdict already depended on those draws."""
+    seen = []
+
+    class Noting(OracleDrafter):
+        def propose(self, work: list[DraftWork]) -> list[Proposal]:  # type: ignore[override]
+            seen.append(tuple(work[0].rng.categorical(even, place) for place in range(4)))
+            return super().propose(work)
+
+    even = torch.full((1000,), 1e-3, dtype=torch.float64)
+    plain = oracle_drafter(6, 100)
+    steps(scripted(Scripted(Limits(2)), drafter=Noting(plain._propose)))
+    assert len(set(seen)) == len(seen) > 4
+
+
+def test_drawn_trees_are_verified_whole() -> None:
+    class Drawn(Path):
+        def grow(self, *given: object) -> TokenTree:  # type: ignore[override]
+            tree = super().grow(*given)  # type: ignore[arg-type]
+            columns = tree.token_list, tree.parent_list, tree.depth_list, tree.log_rho_list
+            law = torch.nn.functional.one_hot(tree.tokens[1:], V).double()
+            return TokenTree.of(*columns, Draws.CHAIN, law)
+
+    controller = Scripted(Limits(4))
+    rounds = [step.stats for step in steps(scripted(controller, Drawn()))]
+    assert all(stats.budget == stats.grown for stats in rounds if stats)
+    assert not controller.chosen
+
+
+def test_a_drafter_that_is_off_takes_in_the_text_before_it_piles_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pending, "LIMIT", 8)
+    shared = scripted(Scripted(Limits(0)))
+    run = shared.open(Request((1, 2), GenerationOptions(max_new_tokens=40), Seeded(0)))
+    while run.finish_reason is None:
+        shared.step([run])
+        assert len(run.pending.tokens) < 8
+    assert run.draft.ids == tuple(run.ids[: len(run.draft.ids)])  # type: ignore[union-attr]
+    assert len(run.draft.ids) > 24  # type: ignore[union-attr]
