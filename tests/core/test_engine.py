@@ -1,9 +1,11 @@
 """The decode loop: stops inside accepted runs, limits, parity between budgets, isolation."""
 
 import itertools
+from typing import Any
 
 import pytest
 import torch
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +18,7 @@ from draftwood.core.plugin import Draws
 from draftwood.core.proposals import Points, Proposal
 from draftwood.core.randomness import Seeded
 from draftwood.core.stopping import EndOfText, StopRule
-from draftwood.core.values import Limits, RoundContext, TokenTree
+from draftwood.core.values import Limits, RoundContext, TokenTree, Verdict
 from draftwood.plugins.verifiers.match import Match
 from draftwood.testing import OracleDrafter, OracleTarget, ScriptedClock
 
@@ -390,3 +392,99 @@ def test_a_drafter_that_is_off_takes_in_the_text_before_it_piles_up(
         assert len(run.pending.tokens) < 8
     assert run.draft.ids == tuple(run.ids[: len(run.draft.ids)])  # type: ignore[union-attr]
     assert len(run.draft.ids) > 24  # type: ignore[union-attr]
+
+
+class Doubting(Match):
+    """Counts its third, sixth, .. judgement as one that rounding could have changed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.judged = 0
+
+    def judge(self, *given: Any) -> Verdict:
+        self.judged += 1
+        return evolve(super().judge(*given), near=int(self.judged % 3 == 0))
+
+
+def test_near_decisions_of_all_rounds_are_counted_for_their_request() -> None:
+    verifier = Doubting()
+    shared = Engine(OracleTarget(V, affine), verifier, clock=ScriptedClock())
+    runs = [decode(shared, max_new_tokens=count) for count in (10, 2, 12)]
+    assert verifier.judged == 24
+    assert [run.stats.near for run in runs] == [3, 1, 4]
+
+
+class Launching:
+    """Kernels that only count: a forward of the target launches one, and so does its prefill."""
+
+    def __init__(self) -> None:
+        self.count = 5  # launched before any request
+
+    def launches(self) -> dict[str, int]:
+        return {"attend": self.count}
+
+
+class Brings(Match):
+    def __init__(self, kernels: Any) -> None:
+        super().__init__()
+        self.kernels = kernels
+
+
+class Capturing(OracleTarget):
+    """A target that says how passes are captured, and notes what it was asked with."""
+
+    def __init__(self, how: object, kernels: Launching | None) -> None:
+        super().__init__(V, affine)
+        self.how, self.kernels = how, kernels
+        self.opened: list[object] = []
+        self.priced: list[tuple[object, object]] = []
+
+    def capturing(self) -> Any:
+        return self.how
+
+    def open(self, taps: Any = (), kernels: object = None) -> Any:
+        self.opened.append(kernels)
+        return super().open(taps, kernels)
+
+    def costs(self, clock: Any, kernels: Any = None) -> Any:
+        self.priced.append((clock, kernels))
+        return super().costs(clock, kernels)
+
+    def logits(self, prefix: tuple[int, ...]) -> torch.Tensor:
+        if self.kernels is not None:
+            self.kernels.count += 1
+        return super().logits(prefix)
+
+
+class Captured(OracleDrafter):
+    def __init__(self) -> None:
+        super().__init__(oracle_drafter(3, 100)._propose)
+        self.given: list[tuple[object, object]] = []
+
+    def capture(self, kernels: object, capturing: object) -> None:
+        self.given.append((kernels, capturing))
+
+
+def test_launches_are_counted_for_the_request_that_made_them() -> None:
+    kernels = Launching()
+    target = Capturing(None, kernels)
+    shared = Engine(target, Brings(kernels), clock=ScriptedClock())
+    runs = [decode(shared, max_new_tokens=count) for count in (4, 7)]
+    # Without drafts each step, the prefill included, asks for one row.
+    assert [dict(run.stats.kernels) for run in runs] == [{"attend": 4}, {"attend": 7}]
+    assert target.opened == [kernels, kernels]
+    assert not decode(engine(0), max_new_tokens=4).stats.kernels
+
+
+@pytest.mark.parametrize("brings", [True, False])
+@pytest.mark.parametrize("captures", [True, False])
+def test_drafters_are_captured_where_there_are_kernels_and_a_way_to_capture(
+    brings: bool, captures: bool
+) -> None:
+    kernels = Launching() if brings else None
+    how = object() if captures else None
+    drafter, clock = Captured(), ScriptedClock()
+    target = Capturing(how, kernels)
+    Engine(target, Brings(kernels), drafter, Path(), Always(3), clock)
+    assert drafter.given == ([(kernels, how)] if brings and captures else [])
+    assert target.priced == [(clock, kernels)]  # prices are of forwards as they will be run

@@ -5,9 +5,18 @@ import threading
 import pytest
 import torch
 
+from draftwood.core.build import build_component
 from draftwood.core.errors import PairingError, UnsupportedTarget
+from draftwood.core.generation import Pipeline
 from draftwood.core.hf import HFTarget
-from draftwood.core.values import TokenTree
+from draftwood.core.interfaces import BudgetController
+from draftwood.core.options import Sampling
+from draftwood.core.plugin import Kind
+from draftwood.core.proposals import Factorized, Vocabulary
+from draftwood.core.values import Limits, TokenTree
+from draftwood.plugins.verifiers.match import Match
+from draftwood.testing import OracleDrafter
+from draftwood.testing.oracle import OracleDraftSession
 
 TREE = TokenTree.of([3, 4, 5], [-1, 0, 0], [0, 1, 1], [0.0] * 3)
 
@@ -113,3 +122,76 @@ def test_layers_with_several_states_per_token_cannot_be_tapped(fresh_model):
     with pytest.raises(UnsupportedTarget, match="cannot be tapped"):
         target.open(taps=[1]).prefill([1, 2])
     assert hooks_on(model) == 1
+
+
+class Recording(OracleDrafter):
+    """Knows the text, with every second token in second place; keeps what it was given."""
+
+    taps = (2, 0)
+
+    def __init__(self, text):
+        logits = torch.zeros(len(text) + 4, 61)
+        for place, token in enumerate(text):
+            logits[place, token] = 7.0
+            logits[place, (token + 1) % 61] = 8.0 * (place % 2)
+        laws = [
+            Factorized(logits[at : at + 4], Sampling(), Vocabulary(61)) for at in range(len(text))
+        ]
+        super().__init__(lambda prefix, sampling: laws[len(prefix)])
+        self.tokens, self.features = [], []
+
+    def open(self, target, sampling):
+        drafter = self
+
+        class Session(OracleDraftSession):
+            def commit(self, tokens, features):
+                super().commit(tokens, features)
+                assert len(tokens) == len(features)
+                drafter.tokens += tokens
+                drafter.features.append(features)
+
+        return Session(sampling)
+
+
+class Every(BudgetController):
+    """Drafts in every n-th round."""
+
+    def __init__(self, rounds):
+        self.rounds = rounds
+
+    def init(self, costs):
+        return None
+
+    def open(self):
+        return None
+
+    def before_draft(self, ctx, state):
+        return Limits(0 if ctx.round % self.rounds else 12)
+
+
+@pytest.mark.parametrize("rounds", [1, 4])
+def test_drafters_are_given_the_features_of_the_committed_tokens(rounds, fresh_model):
+    """Whatever nodes of the trees they were, a fresh prefill of the text has the same."""
+    target = HFTarget(fresh_model("qwen3"))
+    prompt = [7, 3, 30, 12, 5]
+    plain = Pipeline(target).generate(prompt, max_new_tokens=60, eos_token_id=())
+    drafter = Recording([*prompt, *plain.tokens])
+    tree = build_component(Kind.TREE, "best_first", max_nodes=12)
+    paths = []
+    pipeline = Pipeline(
+        target,
+        drafter,
+        tree,
+        Every(rounds),
+        Match(),
+        observers=[lambda stats: paths.append(stats.verdict.accepted)],
+    )
+    found = pipeline.generate(prompt, max_new_tokens=60, eos_token_id=())
+    assert found.tokens == plain.tokens
+    # Else the tree's first rows would do.
+    assert sum(path != tuple(range(len(path))) for path in paths) >= 3
+    assert len(drafter.tokens) > 40
+    text = [*prompt, *plain.tokens][: len(drafter.tokens)]
+    assert drafter.tokens == text
+    expected = target.open(taps=drafter.taps).prefill(text).features
+    torch.testing.assert_close(torch.cat(drafter.features), expected, rtol=0, atol=1e-9)
