@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from hypothesis.stateful import run_state_machine_as_test as run_machine
 
 from draftwood.core.errors import RequestError, TreeError
+from draftwood.core.hf.cache import GROWTH, ROWS, LayerShape, TreeCache, window_start
 from draftwood.core.values import TokenTree
 
 VOCAB = 61
@@ -227,3 +228,39 @@ def test_a_forward_that_fails_leaves_nothing_to_commit(tiny_target):
     target.forward([(session, TokenTree.root(3))])
     session.commit([0])
     assert session.length == 3
+
+
+def small_cache():
+    return TreeCache([LayerShape(1, 2, 3, torch.float32, torch.device("cpu"))])
+
+
+@pytest.mark.parametrize("prompt", [1, 200, 255, 256, 257, 512, 3000])
+def test_a_prompt_of_any_length_leaves_room_for_many_rounds(prompt):
+    cache = small_cache()
+    cache.reserve(prompt)
+    cache.advance(prompt)
+    capacity = cache.capacity
+    assert capacity % ROWS == 0
+    assert prompt + ROWS <= capacity < prompt + 2 * ROWS
+    for _ in range(ROWS // 4):
+        cache.reserve(4)
+        cache.advance(4)
+    assert cache.capacity == capacity
+
+
+def test_buffers_of_a_growing_text_are_seldom_replaced():
+    cache, replaced = small_cache(), []
+    for _ in range(3000):
+        before = cache.capacity
+        cache.reserve(33)
+        cache.advance(3)
+        if cache.capacity != before:
+            replaced.append(cache.capacity / max(before, 1))
+    assert len(replaced) <= 9
+    assert min(replaced) >= GROWTH
+
+
+def test_a_window_holds_its_own_token_and_those_that_it_still_sees():
+    assert [window_start(length, 4) for length in range(7)] == [0, 0, 0, 0, 1, 2, 3]
+    assert [window_start(length, 1) for length in (0, 1, 5)] == [0, 1, 5]
+    assert [window_start(length, None) for length in (0, 9)] == [0, 0]
