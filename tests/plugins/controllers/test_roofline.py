@@ -10,7 +10,7 @@ import pytest
 from attrs import evolve
 
 from draftwood.core.interfaces import ControllerState
-from draftwood.core.values import Timings, TokenTree
+from draftwood.core.values import RoundStats, Timings, TokenTree, Verdict
 from draftwood.plugins.controllers.fixed import Fixed
 from draftwood.plugins.controllers.options import FixedOptions, RooflineOptions
 from draftwood.plugins.controllers.roofline import Roofline, switch
@@ -556,3 +556,33 @@ def test_a_drafter_that_pays_a_little_is_not_given_up_for_a_run_of_poor_rounds(m
     assert drafted() > 0.9
     monkeypatch.setattr(switch, "DOUBT", 0.0)
     assert drafted() < 0.7  # negative control: without room for doubt
+
+
+def test_one_large_budget_of_long_ago_does_not_keep_trees_large() -> None:
+    run = simulation(steep)
+    run.run(3)
+    state = run.state
+    once = evolve(state.request, budgets=(200,))
+    state = ControllerState(state.machine, once)
+    tree = tree_of(8)
+    caps = []
+    for number in range(12):
+        limits = run.controller.before_draft(evolve(run.ctx(), round=number), state)
+        caps.append(limits.nodes)
+        stats = RoundStats(
+            request=0,
+            round=number,
+            context=run.context,
+            drafted=True,
+            passes=1,
+            grown=8,
+            budget=8,
+            accepted=1,
+            committed=2,
+            tree=tree,
+            verdict=Verdict((0, 1), -1),
+            timings=Timings(draft=1e-3, verify=steep(9, run.context), other=1e-4),
+        )
+        state = run.controller.observe(stats, state)
+    assert caps[0] > 100  # twice the largest of the recent budgets
+    assert caps[-1] <= 16
