@@ -14,6 +14,7 @@ from draftwood.core.values import RoundStats, Timings, TokenTree, Verdict
 from draftwood.plugins.controllers.fixed import Fixed
 from draftwood.plugins.controllers.options import FixedOptions, RooflineOptions
 from draftwood.plugins.controllers.roofline import Roofline, switch
+from draftwood.plugins.controllers.roofline import controller as controllers
 from draftwood.plugins.controllers.roofline.acceptance import Acceptance
 from draftwood.plugins.controllers.roofline.controller import FIRST_CAP, LEAST_CAP, Text
 from draftwood.plugins.controllers.roofline.switch import PATIENCE, Switch
@@ -586,3 +587,26 @@ def test_one_large_budget_of_long_ago_does_not_keep_trees_large() -> None:
         state = run.controller.observe(stats, state)
     assert caps[0] > 100  # twice the largest of the recent budgets
     assert caps[-1] <= 16
+
+
+def test_after_being_given_up_in_a_row_a_failed_trial_is_followed_by_the_longest_pause() -> None:
+    run = simulation()
+    known = evolve(run.state.machine, given_up=controllers.GIVEN_UP)
+    state, drafted = ControllerState(known, Text()), 0
+    while state.request.switch.wait == 0:
+        stats = RoundStats(
+            request=0,
+            round=drafted,
+            context=run.context,
+            drafted=True,
+            passes=1,
+            grown=8,
+            budget=8,
+            accepted=0,
+            committed=1,
+            tree=tree_of(8),
+            verdict=Verdict((0,), -1),
+            timings=Timings(draft=1e-3, verify=two_roofs(9, run.context), other=1e-4),
+        )
+        state, drafted = run.controller.observe(stats, state), drafted + 1
+    assert state.request.switch.pause == switch.LONGEST

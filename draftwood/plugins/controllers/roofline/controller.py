@@ -21,7 +21,7 @@ from draftwood.plugins.controllers.roofline.acceptance import Acceptance
 from draftwood.plugins.controllers.roofline.levels import level_pays
 from draftwood.plugins.controllers.roofline.prices import Prices
 from draftwood.plugins.controllers.roofline.probing import CONTEXTS, nominal, probed
-from draftwood.plugins.controllers.roofline.switch import PATIENCE, Switch
+from draftwood.plugins.controllers.roofline.switch import LONGEST, PATIENCE, Switch
 
 FIRST_CAP, LEAST_CAP = 64, 16
 """Most nodes grown in a request's first round, and at least grown in any: what a larger tree
@@ -219,11 +219,12 @@ class Roofline(BestBudget):
 
 
 def _switch(state: State) -> Switch:
-    """The request's; at its start that of a trial, where the drafter was given up before."""
+    """The request's; at its start that of a trial, where the drafter was given up before: if it
+    fails, the longest pause follows."""
     switch = state.request.switch
     if state.machine.given_up < GIVEN_UP or switch != Switch():
         return switch
-    return Switch(on=False)
+    return Switch(on=False, pause=LONGEST // 2)
 
 
 def _given_up(count: int, before: Switch, after: Switch) -> int:
