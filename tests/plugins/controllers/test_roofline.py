@@ -10,7 +10,7 @@ import pytest
 from attrs import evolve
 
 from draftwood.core.interfaces import ControllerState
-from draftwood.core.values import RoundStats, Timings, TokenTree, Verdict
+from draftwood.core.values import Timings, TokenTree
 from draftwood.plugins.controllers.fixed import Fixed
 from draftwood.plugins.controllers.options import FixedOptions, RooflineOptions
 from draftwood.plugins.controllers.roofline import Roofline, switch
@@ -562,51 +562,18 @@ def test_a_drafter_that_pays_a_little_is_not_given_up_for_a_run_of_poor_rounds(m
 def test_one_large_budget_of_long_ago_does_not_keep_trees_large() -> None:
     run = simulation(steep)
     run.run(3)
-    state = run.state
-    once = evolve(state.request, budgets=(200,))
-    state = ControllerState(state.machine, once)
-    tree = tree_of(8)
-    caps = []
-    for number in range(12):
-        limits = run.controller.before_draft(evolve(run.ctx(), round=number), state)
-        caps.append(limits.nodes)
-        stats = RoundStats(
-            request=0,
-            round=number,
-            context=run.context,
-            drafted=True,
-            passes=1,
-            grown=8,
-            budget=8,
-            accepted=1,
-            committed=2,
-            tree=tree,
-            verdict=Verdict((0, 1), -1),
-            timings=Timings(draft=1e-3, verify=steep(9, run.context), other=1e-4),
-        )
-        state = run.controller.observe(stats, state)
-    assert caps[0] > 100  # twice the largest of the recent budgets
-    assert caps[-1] <= 16
+    run.state = evolve(run.state, request=evolve(run.state.request, budgets=(100,)))
+    grown = [stats.grown for stats in run.run(controllers.RECENT + 1)]
+    assert grown[: controllers.RECENT] == [200] * controllers.RECENT
+    assert grown[-1] < 50
 
 
 def test_after_being_given_up_in_a_row_a_failed_trial_is_followed_by_the_longest_pause() -> None:
-    run = simulation()
-    known = evolve(run.state.machine, given_up=controllers.GIVEN_UP)
-    state, drafted = ControllerState(known, Text()), 0
-    while state.request.switch.wait == 0:
-        stats = RoundStats(
-            request=0,
-            round=drafted,
-            context=run.context,
-            drafted=True,
-            passes=1,
-            grown=8,
-            budget=8,
-            accepted=0,
-            committed=1,
-            tree=tree_of(8),
-            verdict=Verdict((0,), -1),
-            timings=Timings(draft=1e-3, verify=two_roofs(9, run.context), other=1e-4),
-        )
-        state, drafted = run.controller.observe(stats, state), drafted + 1
-    assert state.request.switch.pause == switch.LONGEST
+    def pause(given_up: int) -> int:
+        run = simulation(acceptance=0.0)
+        run.state = evolve(run.state, machine=evolve(run.state.machine, given_up=given_up))
+        run.run(PATIENCE + 1)
+        return run.state.request.switch.pause
+
+    assert pause(controllers.GIVEN_UP) == switch.LONGEST
+    assert pause(controllers.GIVEN_UP - 1) == switch.SHORTEST

@@ -127,7 +127,7 @@ class Prices:
 
     def forward(self, tokens: Any, context: int) -> Any:
         """Seconds of a target's forward over `tokens` (a number or an array) nodes."""
-        tokens = self.padded(tokens)
+        tokens = _padded(self.sizes, tokens)
         correction = np.interp(np.log(tokens), _LOG_KNOTS, self.residuals)
         return self.roof.seconds(tokens, context) * np.exp(correction + self.drift)
 
@@ -135,9 +135,9 @@ class Prices:
         """Seconds of forwards over 1, 2, .. tokens, `count` of them or more."""
         curve = self._curves.get(context)
         if curve is None or len(curve) < count:
-            span = SPAN if count <= SPAN else count
+            span = max(count, SPAN)
             roof = _by_roof(self.roof, self.sizes, context - context % STRIDE, span)
-            known, drift, exp = (*self.residuals, 0.0), self.drift, math.exp
+            known, drift, exp = self.residuals, self.drift, math.exp
             curve = [
                 seconds * exp(drift + known[knot] + share * (known[knot + 1] - known[knot]))
                 for seconds, (knot, share) in zip(roof, _places(self.sizes, span), strict=True)
@@ -145,10 +145,6 @@ class Prices:
             self._curves.clear()
             self._curves[context] = curve
         return curve
-
-    def padded(self, tokens: Any) -> Any:
-        """What a forward over `tokens` (a number or an array) is run at."""
-        return _padded(self.sizes, tokens)
 
     def overhead(self, context: int, passes: int = 1) -> float:
         """Seconds of a round that drafts with `passes` of the drafter's model, its forward
@@ -200,7 +196,7 @@ class Prices:
         """
         changes: dict[str, Any] = {}
         if self.roof.corrected and timings.verify > 0.0:
-            ratios = self._ratios(timings.verify, int(self.padded(nodes + 1)), context)
+            ratios = self._ratios(timings.verify, int(_padded(self.sizes, nodes + 1)), context)
             changes.update(ratios=ratios, residuals=self._blamed(ratios))
         other = timings.judge + timings.commit + timings.other
         if not drafted:
@@ -253,6 +249,7 @@ class Prices:
 
 
 def _padded(sizes: tuple[int, ...], tokens: Any) -> Any:
+    """What a forward over `tokens` (a number or an array) is run at."""
     if not sizes:
         return tokens
     known = np.minimum(np.searchsorted(sizes, tokens), len(sizes) - 1)
@@ -290,9 +287,7 @@ def _by_roof(roof: Forwards, sizes: tuple[int, ...], context: int, count: int) -
 @lru_cache(CURVES)
 def _places(sizes: tuple[int, ...], count: int) -> list[tuple[int, float]]:
     """Of forwards over 1, 2, .. count tokens, the knot below and the share of the one above."""
-    at = np.log(_padded(sizes, np.arange(1.0, count + 1.0)))
-    positions = np.interp(at, _LOG_KNOTS, np.arange(len(KNOTS))).tolist()
-    return [(int(position), position - int(position)) for position in positions]
+    return [_place(int(_padded(sizes, tokens))) for tokens in range(1, count + 1)]
 
 
 def middle(window: Window, default: float) -> float:
@@ -305,9 +300,14 @@ def _slide(window: Window, value: float) -> Window:
 
 
 @cache
+def _place(tokens: int) -> tuple[int, float]:
+    """The knot below a size, the last but one at most, and the share of the one above."""
+    position = float(np.interp(math.log(tokens), _LOG_KNOTS, range(len(KNOTS))))
+    below = min(int(position), len(KNOTS) - 2)
+    return below, position - below
+
+
 def _between(tokens: int) -> list[tuple[int, float]]:
     """The knots around a size, with its share of each."""
-    position = float(np.interp(math.log(tokens), _LOG_KNOTS, range(len(KNOTS))))
-    low = int(position)
-    share = position - low
-    return [(low, 1.0 - share), (low + 1, share)] if share > 0.0 else [(low, 1.0)]
+    below, share = _place(tokens)
+    return [(knot, part) for knot, part in ((below, 1.0 - share), (below + 1, share)) if part > 0.0]
