@@ -280,6 +280,18 @@ def test_a_node_that_cannot_pay_for_its_place_is_not_gone_on_from() -> None:
     assert sum(advanced) > 20
 
 
+def test_floors_that_fall_leave_both_forms_the_same_nodes() -> None:
+    """The first place of a tile asks more of a node than the places after it."""
+    laws = [[0.6, 0.3, 0.1]] * 4
+    floors = (-math.inf, *map(math.log, (0.3, 0.2, 0.1, 0.1, 0.1, 0.05)), *[math.log(0.05)] * 13)
+    limits = Limits(20, floors=floors)
+    whole = grow(factorized(laws), limits, form="heap")
+    assert min(whole.log_rho_list) < floors[1]  # the first finite floor would have ended it
+    kept = set(listed(whole))
+    assert kept <= set(listed(grow(factorized(laws), limits, form="levelled")))
+    assert kept <= set(listed(grow(PerLevel(factorized(laws), []), limits)))
+
+
 def test_scores_come_from_a_warmer_law_than_a_cold_request() -> None:
     logits = torch.tensor([[3.0, 2.0, 0.0]])
 
