@@ -246,11 +246,9 @@ class Engine:
         run.session.commit(path)
         watch.lap("commit")
         features = forwarded.features
-        self._remember(
-            run,
-            [tree.token_list[node] for node in path],
-            None if features is None else features[list(path)],
-        )
+        if features is not None and len(path) < len(tree):
+            features = features[list(path)]
+        self._remember(run, [tree.token_list[node] for node in path], features)
         run.last_draft = 0 if limits.nodes else _older(run.last_draft)
         stats = RoundStats(
             request=run.id,

@@ -218,13 +218,11 @@ class Prices:
 
     def _ratios(self, seconds: float, tokens: int, context: int) -> tuple[tuple[float, int], ...]:
         """The window of ratios after a forward of `tokens` that took `seconds`."""
-        curve = self._curves.get(context)
-        if curve is not None and tokens <= len(curve):  # it was priced when it was chosen
-            predicted = math.log(curve[tokens - 1]) - self.drift
-        else:
-            predicted = math.log(self.roof.seconds(tokens, context)) + sum(
-                share * self.residuals[knot] for knot, share in _between(tokens)
-            )
+        place = context - context % STRIDE
+        roof = _by_roof(self.roof, self.sizes, place, max(tokens, SPAN))[tokens - 1]
+        predicted = math.log(roof) + sum(
+            share * self.residuals[knot] for knot, share in _between(tokens)
+        )
         return (*self.ratios[1 - WINDOW :], (math.log(seconds) - predicted, tokens))
 
     def _blamed(self, ratios: tuple[tuple[float, int], ...]) -> tuple[float, ...]:
