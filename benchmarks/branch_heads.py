@@ -48,7 +48,7 @@ def parts(model: DBlastModel, context: int) -> Parts:
     layer = next(iter(model.stacked)).self_attn
     shape = (layer.kv_heads, context, layer.head_dim)
     cached = [(torch.randn(shape, **where), torch.randn(shape, **where)) for _ in model.stacked]
-    model.branch_logits(states[1:], head)  # E U_z is made once
+    model.branch_logits(states[1:], head)  # what sets branches apart is made once
     return {
         "layers": lambda: model.block_with_anchor(embeds, positions, cached),
         "head": lambda: model.logits(states[1:], head),
@@ -93,9 +93,9 @@ def real(context: int) -> None:
     show(f"operations, {config.branches} branches of rank {config.rank}, width 4096", counted, "G")
     k, r, d, v = config.branches, config.rank, config.hidden_size, config.vocab_size
     layers = sum(p.numel() for p in model.stack.parameters())
-    rows = {"layers": layers, "head": v * d, "head and branches": v * d + r * (d + k * v)}
+    rows = {"layers": layers, "head": v * d, "head and branches": v * d + r * (2 * d + (k - 1) * v)}
     read = {name: 2 * count / 1e6 for name, count in {**rows, "prior": k * (d + 1)}.items()}
-    show("weights read in bfloat16 (E U_z kept: K V r numbers)", read, "MB")
+    show("weights read in bfloat16 (E (U_z - U_0) kept: (K - 1) V r numbers)", read, "MB")
 
 
 def main() -> None:

@@ -91,6 +91,20 @@ def test_the_kept_projection_follows_weights_head_and_dtype(head):
         torch.testing.assert_close(exact.float(), second, atol=1e-4, rtol=1e-4)
 
 
+def test_other_parameters_are_not_answered_with_what_was_kept(head):
+    model, other, h = grown(), grown(), hidden(4, 64)
+    with torch.no_grad():
+        for parameter in other.branches.parameters():
+            parameter.mul_(2.0).add_(0.1)
+        expected = other.branch_logits(h, head), other.prior_logits(h[0])
+        before = model.branch_logits(h, head), model.prior_logits(h[0])
+        model.load_state_dict(other.state_dict(), assign=True)
+        after = model.branch_logits(h, head), model.prior_logits(h[0])
+    for old, new, wanted in zip(before, after, expected, strict=True):
+        assert torch.equal(new, wanted)
+        assert not torch.equal(old, wanted)  # negative control
+
+
 def test_gradients_reach_expander_and_prior(head):
     model = grown()
     model.requires_grad_(requires_grad=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from attrs import frozen
 from torch import Tensor, nn
 
 from draftwood.core.errors import CheckpointError
@@ -48,6 +49,26 @@ class Branches(nn.Module):
             self.prior.bias.zero_()
 
 
+@frozen(eq=False)
+class _Ready:
+    """Branches as a pass reads them: to look parameters up in modules takes as long as products
+    this small.
+
+    reduce: A. first: U_0 transposed, (r, d). apart: E (U_z - U_0) of the other branches,
+    transposed, (K - 1, r, V_draft). prior, bias: of the prior. head: E. expand: U, and its version
+    then.
+    """
+
+    reduce: Tensor
+    first: Tensor
+    apart: Tensor
+    prior: Tensor
+    bias: Tensor
+    head: Tensor
+    expand: Tensor
+    version: int
+
+
 class DBlastModel(DFlashModel):
     """Context features in, K laws over each of the block's slots out, and a law over the K.
 
@@ -59,7 +80,8 @@ class DBlastModel(DFlashModel):
     def __init__(self, config: DBlastConfig) -> None:
         super().__init__(config)
         self.branches: Branches | None = Branches(config) if config.branches > 1 else None
-        self._projected: tuple[Tensor, int, Tensor] | None = None
+        self._ready: _Ready | None = None
+        self.register_load_state_dict_post_hook(lambda *_: self._forget())
 
     @classmethod
     def from_folder(cls, folder: Path | str, allow_pickle: bool = False) -> "DBlastModel":
@@ -105,45 +127,76 @@ class DBlastModel(DFlashModel):
     def branch_logits(self, hidden: Tensor, head: Tensor | None = None) -> Tensor:
         """(..., d) final-normed states -> (K, ..., V_draft), multiplier and soft cap applied.
 
-        E (h + U_z a) is computed as E h + (E U_z) a: the head reads a row once, and a branch adds
-        r numbers to each of its V. head: the target's (V, d) output weight; the checkpoint's own
-        is used where it has one. E U_z is kept between calls unless gradients flow to U.
+        The head reads the first branch's states, E (h + U_0 a), and what sets another branch apart
+        from it is r numbers a token, E (U_z - U_0) a. head: the target's (V, d) output weight; the
+        checkpoint's own is used where it has one. What follows from the parameters alone is kept
+        between calls without gradients.
         """
-        if self.branches is None:
+        if self.config.branches == 1:
             return self.logits(hidden, head)[None]
+        if hidden.ndim != 2:
+            shape = hidden.shape[:-1]
+            return self.branch_logits(hidden.flatten(0, -2), head).unflatten(1, shape)
         weight = self.output_weight(head)
-        rows = hidden.reshape(-1, hidden.shape[-1])
-        shared = rows @ weight.T
-        # Products this small take less time than a module's call around them.
-        reduced = F.silu(F.linear(rows, self.branches.reduce.weight))
-        expanded = self._expanded_head(weight)
-        # One pass over the K x rows x V results: products land on top of the shared ones.
-        every = torch.baddbmm(
-            shared.expand(len(expanded), -1, -1), reduced.expand(len(expanded), -1, -1), expanded
-        )
-        return self.finished(every.view(-1, *hidden.shape[:-1], weight.shape[0]))
+        graded = torch.is_grad_enabled()
+        ready = self._prepared(weight) if graded else self._kept(weight)
+        reduced = F.silu(F.linear(hidden, ready.reduce))
+        states = torch.addmm(hidden, reduced, ready.first)
+        each = reduced.expand(len(ready.apart), -1, -1)
+        if graded:
+            first = states @ weight.T
+            every = torch.cat((first[None], torch.baddbmm(first, each, ready.apart)))
+        else:  # each product is written where it stays
+            every = hidden.new_empty((1 + len(each), len(hidden), len(weight)))
+            first = torch.mm(states, weight.T, out=every[0])
+            torch.baddbmm(first, each, ready.apart, out=every[1:])
+        return self.finished(every)
 
     def prior_logits(self, anchor_hidden: Tensor) -> Tensor:
         """(..., d) final-normed states of slot 0 -> (..., K) logits of q(z | y)."""
-        if self.branches is None:
+        if self.config.branches == 1:
             return anchor_hidden.new_zeros((*anchor_hidden.shape[:-1], 1))
+        ready = None if torch.is_grad_enabled() else self._ready
+        if ready is not None:
+            return F.linear(anchor_hidden, ready.prior, ready.bias)
+        assert self.branches is not None
         prior = self.branches.prior
         return F.linear(anchor_hidden, prior.weight, prior.bias)
 
-    def _expanded_head(self, weight: Tensor) -> Tensor:
-        """E U_z of all branches, transposed: (K, r, V_draft). Kept in the order that a product with
-        few rows reads fastest."""
-        assert self.branches is not None
-        expand = self.branches.expand
-        if torch.is_grad_enabled() and (expand.requires_grad or weight.requires_grad):
-            return (weight @ expand).mT
-        version = 0 if expand.is_inference() else expand._version
-        kept = self._projected
-        if kept is None or kept[0] is not weight or kept[1] != version:
-            kept = self._projected = (weight, version, (weight @ expand).mT.contiguous())
-        return kept[2]
+    def _kept(self, head: Tensor) -> "_Ready":
+        """The last `_prepared`, made again where it is not of this head or U has changed since."""
+        ready = self._ready
+        if ready is None or ready.head is not head or _version(ready.expand) != ready.version:
+            ready = self._ready = self._prepared(head)
+        return ready
+
+    def _prepared(self, head: Tensor) -> "_Ready":
+        parts = self.branches
+        assert parts is not None
+        expand, prior = parts.expand, parts.prior
+        apart = (head @ (expand[1:] - expand[0])).mT
+        if not torch.is_grad_enabled():  # the order that a product with few rows reads fastest
+            apart = apart.contiguous()
+        return _Ready(
+            reduce=parts.reduce.weight,
+            first=expand[0].T,
+            apart=apart,
+            prior=prior.weight,
+            bias=prior.bias,
+            head=head,
+            expand=expand,
+            version=_version(expand),
+        )
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "DBlastModel":
-        self._projected = None  # parameters move to another device or dtype
+        self._forget()  # parameters move to another device or dtype
         super()._apply(fn, recurse)
         return self
+
+    def _forget(self) -> None:
+        self._ready = None
+
+
+def _version(tensor: Tensor) -> int:
+    """How often a tensor was written to, as far as it says so."""
+    return 0 if tensor.is_inference() else tensor._version
