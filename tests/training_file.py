@@ -4,6 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
+LENGTH, BLOCK = 24, 5
+"""Of the texts, and of the blocks, of `training_file`."""
+
 
 def written(
     path: Path, target: Path, length: int, rest: str, *, sequences: int = 12, batch: int = 6
@@ -24,3 +27,18 @@ sample: {{prompts: prompts.npy, heldout: prompts.npy, sequences: {sequences}, he
 """
     )
     return path
+
+
+def training_file(folder: Path, target_folder: Path, extra: str = "") -> Path:
+    """One of a block drafter."""
+    return written(
+        folder / "drafter.yaml",
+        target_folder,
+        LENGTH,
+        f"""
+drafter: {{taps: [0, 2], block_size: {BLOCK}, mask_token: 60, heads: 2, kv_heads: 1,
+          head_dim: 16, intermediate: 48}}
+train: {{steps: 6, batch: 2, anchors: 4, autocast: false}}
+{extra}
+""",
+    )

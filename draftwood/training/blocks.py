@@ -9,13 +9,20 @@ import attrs
 import torch
 from torch import Tensor, nn
 
+from draftwood.core.checkpoints import fetch
 from draftwood.core.errors import PairingError
 from draftwood.core.hf.versions import text_config
 from draftwood.plugins.drafters.dflash.config import DFlashConfig
 from draftwood.plugins.drafters.dflash.model import DFlashModel
 from draftwood.training.branch_evaluation import BranchAcceptance
 from draftwood.training.branch_head import label_log_probs
-from draftwood.training.config import BlockOptions, BlockShape, DFlashTraining, SingleOptions
+from draftwood.training.config import (
+    BlockOptions,
+    BlockShape,
+    DFlashTraining,
+    SelectorShape,
+    SingleOptions,
+)
 from draftwood.training.evaluation import Acceptance, accepted
 from draftwood.training.export import export
 from draftwood.training.inherited import embedding_scale, final_norm, rope_theta
@@ -36,9 +43,16 @@ class TrainableBlocks(Trainable):
     model: DFlashModel
 
     def __init__(
-        self, model: DFlashModel, embedding: Tensor, head: Tensor, options: BlockOptions
+        self,
+        model: DFlashModel,
+        embedding: Tensor,
+        head: Tensor,
+        options: BlockOptions,
+        *,
+        trained: bool = False,
     ) -> None:
         self.model, self.embedding, self.head, self.options = model, embedding, head, options
+        self.trained = trained  # before: it reads features as they are
         self.objective = find(options)
         self.wants_likelihoods = options.objective == "al"
         self.sizes: Tensor | None = None  # what features are divided by
@@ -49,13 +63,29 @@ class TrainableBlocks(Trainable):
         fit."""
         find(config.train)
         shape = config.drafter
-        drafter = drafter_config(shape, target.model, tokenizer, shape.vocabulary)
+        drafter = drafter_config(shape, target.model, tokenizer, shape.vocabulary, shape.selector)
+        if shape.init is None:
+            model = initialise(DFlashModel(drafter), target.model)
+        else:
+            model = _from_checkpoint(shape.init, drafter)
+        if config.train.selector_only:
+            model.requires_grad_(False)
+            assert model.selector is not None  # the file says so
+            model.selector.requires_grad_(True)
         return cls(
-            initialise(DFlashModel(drafter), target.model).to(target.device),
+            model.to(target.device).train(),
             target.embedding_weight().detach().float(),
             target.head_weight().detach().float(),
             config.train,
+            trained=shape.init is not None,
         )
+
+    @property
+    def matrices(self) -> list[nn.Parameter]:
+        """All but the selector's codebooks, whose rows are looked up one by one."""
+        selector = self.model.selector
+        books = set() if selector is None else {*selector.codebooks}
+        return [p for p in super().matrices if p not in books]
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -73,7 +103,10 @@ class TrainableBlocks(Trainable):
     def prepare(self, data: Data) -> None:
         if isinstance(self.options, SingleOptions) and self.options.scale_features:
             self.sizes = data.features.sizes().to(self.model.device)
-            self._start_at_the_size_of_final_states(self.sizes)
+            if self.trained:
+                self.model.fc.weight.data *= self.sizes
+            else:
+                self._start_at_the_size_of_final_states(self.sizes)
         if self.reduced:
             self._choose_vocabulary(data)
 
@@ -100,8 +133,8 @@ class TrainableBlocks(Trainable):
         self.model.d2t, self.head = offsets(ids), self.head[ids]
 
     def batch(self, data: Data, key: tuple[int, int]) -> tuple[Tensor, ...]:
-        """Embeddings, features, anchors, labels, which of those are valid, their log p, and the
-        temperatures of their texts."""
+        """Embeddings, features, anchors, labels, which of those are valid, their log p, the tokens
+        before them, and the temperatures of their texts."""
         config, device = self.model.config, self.model.device
         packed = draw(
             data.samples,
@@ -125,7 +158,7 @@ class TrainableBlocks(Trainable):
 
     def _blocks(self, *batch: Tensor) -> Blocks:
         """What the drafter says about a batch."""
-        embeds, features, anchors, labels, valid, log_p, temperatures = batch
+        embeds, features, anchors, labels, valid, log_p, previous, temperatures = batch
         features = features.to(embeds.dtype)
         if self.sizes is not None:
             features = features / self.sizes
@@ -139,6 +172,7 @@ class TrainableBlocks(Trainable):
                 self.head,
                 heat,
                 self.options.compile,
+                previous.flatten(0, 1),
             )
             prior = self._prior(hidden[:, 0])
         return Blocks(prior, branches, log_p.flatten(0, 1), valid.flatten(0, 1))
@@ -164,7 +198,11 @@ class TrainableBlocks(Trainable):
 
 
 def drafter_config(
-    shape: BlockShape, model: Any, tokenizer: Any, vocabulary: int | None = None
+    shape: BlockShape,
+    model: Any,
+    tokenizer: Any,
+    vocabulary: int | None = None,
+    selector: SelectorShape | None = None,
 ) -> DFlashConfig:
     """The drafter's config for this target. vocabulary: how many tokens it can say, None for all.
     Raises PairingError for taps, a mask token or a vocabulary that the target does not have."""
@@ -204,6 +242,8 @@ def drafter_config(
         rope_theta=rope_theta(text),
         max_position_embeddings=text.max_position_embeddings,
         input_embedding_scale=embedding_scale(model),
+        selector_rank=0 if selector is None else selector.rank,
+        selector_top_k=0 if selector is None else selector.candidates,
     )
 
 
@@ -221,7 +261,38 @@ def initialise(model: DFlashModel, target: Any = None) -> DFlashModel:
     for layer in model.stacked:
         nn.init.zeros_(layer.self_attn.o_proj.weight)
         nn.init.zeros_(layer.mlp.down_proj.weight)
+    if model.selector is not None:
+        model.selector.initialise()
     scale = final_norm(target) if target is not None else None
     if scale is not None:
         model.norm.weight.data.copy_(scale)
     return model
+
+
+def _from_checkpoint(init: Path | str, asked: DFlashConfig) -> DFlashModel:
+    """The checkpoint `init` in float32, given a fresh selector if it has none and one is asked
+    for. Raises PairingError if it is another drafter."""
+    found = DFlashModel.from_folder(fetch(str(init))).float()
+    selectorless = attrs.evolve(asked, selector_rank=0, selector_top_k=0)
+    check_shape(found.config, asked if found.config.selector_rank else selectorless, init)
+    model = found
+    if asked.selector_rank and not found.config.selector_rank:
+        model = DFlashModel(asked)
+        assert model.selector is not None
+        model.selector.initialise()
+        model.load_state_dict(found.state_dict(), strict=False)
+    for parameter in model.parameters():
+        parameter.requires_grad_(True)
+    return model
+
+
+def check_shape(found: DFlashConfig, asked: DFlashConfig, init: Path | str) -> None:
+    """Raises PairingError naming what differs between a checkpoint and what a file asks for."""
+    names = [field.name for field in attrs.fields(DFlashConfig) if field.name != "source"]
+    differing = [
+        f"{name} is {getattr(found, name)!r} there and {getattr(asked, name)!r} here"
+        for name in names
+        if getattr(found, name) != getattr(asked, name)
+    ]
+    if differing:
+        raise PairingError(f"drafter.init: {init} is another drafter: {'; '.join(differing)}")

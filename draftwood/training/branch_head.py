@@ -28,17 +28,22 @@ def label_log_probs(
     head: Tensor,
     temperatures: Tensor | None = None,
     compiled: bool = False,
+    previous: Tensor | None = None,
 ) -> Tensor:
     """log q(label | z) of each branch: hidden (N, D, d) and labels (N, D) -> (N, K, D), float32.
 
     head: the target's (V, d), without gradient. temperatures: (N,) > 0 of the branches, None for
-    1. compiled: run the chunks' kernels compiled. Under autocast the matrix products are in its
-    dtype. For models without soft cap and multiplier, which training does not make.
+    1. compiled: run the chunks' kernels compiled. previous: (N, D), the tokens before the labels,
+    which a selector asks for. Under autocast the matrix products are in its dtype. For models
+    without soft cap and multiplier, which training does not make.
     """
     branches = model.branches if isinstance(model, DBlastModel) else None
     scale = 1.0 if temperatures is None else 1 / temperatures[:, None, None]
     if branches is None:
         logits = model.logits(hidden * scale, head).float()
+        if model.selector is not None:
+            assert previous is not None
+            logits = logits + scale * model.selector.added(hidden, previous).float()
         losses = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
         return -losses.view(labels.shape)[:, None]
     flat = (hidden * scale).flatten(0, 1)  # logits are linear in both

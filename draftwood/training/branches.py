@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import attrs
 from torch import Tensor, nn
 
 from draftwood.core.checkpoints import fetch
@@ -11,7 +10,7 @@ from draftwood.core.errors import DraftwoodError, PairingError
 from draftwood.plugins.drafters.dblast.config import DBlastConfig
 from draftwood.plugins.drafters.dblast.model import DBlastModel
 from draftwood.plugins.drafters.dflash.config import DFlashConfig
-from draftwood.training.blocks import TrainableBlocks, drafter_config, initialise
+from draftwood.training.blocks import TrainableBlocks, check_shape, drafter_config, initialise
 from draftwood.training.branch_evaluation import BranchAcceptance, judged
 from draftwood.training.config import DBlastShape, DBlastTraining, MixtureOptions
 from draftwood.training.evaluation import Acceptance
@@ -80,7 +79,7 @@ class TrainableBranches(TrainableBlocks):
 def _from_checkpoint(shape: DBlastShape, base: DFlashConfig, seed: int) -> DBlastModel:
     """The checkpoint `init` in float32, given fresh branches if it has none."""
     model = DBlastModel.from_folder(fetch(str(shape.init))).float()
-    _check_shape(model.config, base, shape)
+    check_shape(model.config, base, str(shape.init))
     if model.config.branches == 1:
         model = model.with_branches(shape.branches, shape.rank, seed, shape.spread)
     if (model.config.branches, model.config.rank) != (
@@ -94,14 +93,3 @@ def _from_checkpoint(shape: DBlastShape, base: DFlashConfig, seed: int) -> DBlas
     for parameter in model.parameters():
         parameter.requires_grad_(True)
     return model
-
-
-def _check_shape(found: DBlastConfig, asked: DFlashConfig, shape: DBlastShape) -> None:
-    names = [field.name for field in attrs.fields(DFlashConfig) if field.name != "source"]
-    differing = [
-        f"{name} is {getattr(found, name)!r} there and {getattr(asked, name)!r} here"
-        for name in names
-        if getattr(found, name) != getattr(asked, name)
-    ]
-    if differing:
-        raise PairingError(f"drafter.init: {shape.init} is another drafter: {'; '.join(differing)}")

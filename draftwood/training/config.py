@@ -83,16 +83,36 @@ class BlockShape(DrafterOptions):
     mask_token: str | int | None = None
 
 
+@frozen
+class SelectorShape:
+    """DFlash 2's selector, which makes a token's law depend on the token before it. candidates: how
+    many of each position's likeliest tokens it scores when drafting. rank: of its codebooks."""
+
+    candidates: int = field(default=16, validator=ge(1))
+    rank: int = field(default=32, validator=ge(1))
+
+
 @frozen(kw_only=True)
 class DFlashShape(BlockShape):
     """A block drafter of one branch.
 
     vocabulary: how many tokens it can say, the most frequent ones of samples and prompts; None for
     all of the target's. Its head is the target's rows of these tokens and goes into the checkpoint.
+    selector: None for independent positions. init: a DFlash checkpoint to start from, of the shape
+    that this file states, with a selector or without; None starts anew.
     """
 
     algorithm: Literal["dflash"] = "dflash"
     vocabulary: int | None = field(default=None, validator=optional(ge(2)))
+    selector: SelectorShape | None = None
+    init: Path | str | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if self.vocabulary is None:
+            return
+        for name, what in (("selector", "scores all tokens"), ("init", "chose its tokens already")):
+            if getattr(self, name) is not None:
+                raise ValueError(f"'{name}' {what}: it does not go together with 'vocabulary'")
 
 
 @frozen(kw_only=True)
@@ -198,9 +218,11 @@ class SingleOptions(BlockOptions):
     """Of DFlash. scale_features: learn from features divided by their size, dimension by dimension,
     and put the division into the checkpoint's first matrix; begin with final states of the size of
     the target's, if its last layer is tapped. For targets whose layers are of very different size,
-    or have a few huge dimensions."""
+    or have a few huge dimensions. selector_only: train the selector and leave the rest as
+    `drafter.init` has it, which takes minutes."""
 
     scale_features: bool = False
+    selector_only: bool = False
 
 
 @frozen(kw_only=True)
@@ -270,6 +292,11 @@ class DFlashTraining(TrainingConfig):
 
     drafter: DFlashShape
     train: SingleOptions = field(factory=SingleOptions)
+
+    def __attrs_post_init__(self) -> None:
+        missing = [name for name in ("selector", "init") if getattr(self.drafter, name) is None]
+        if self.train.selector_only and missing:
+            raise ValueError(f"'train.selector_only' needs 'drafter.{missing[0]}'")
 
 
 @frozen(kw_only=True)

@@ -80,7 +80,12 @@ def _hits(
     hidden = model.blocks(
         packed.features.to(device, dtype), embeds.to(dtype), packed.anchors.to(device)
     )
-    best = model.logits(hidden[0, :, 1:], head.to(dtype)).argmax(-1)
+    slots = hidden[0, :, 1:]
+    logits = model.logits(slots, head.to(dtype))
+    if model.selector is None:
+        best = logits.argmax(-1)
+    else:
+        best = model.selector.likeliest(logits, slots, packed.previous[0].to(device))
     ids: Any = model.draft_to_target()
     return ((best if ids is None else ids[best]).cpu() == packed.labels[0]).numpy()
 

@@ -41,8 +41,15 @@ def export(
 
 
 def as_published(config: DFlashConfig, dtype: torch.dtype) -> dict[str, Any]:
-    """config.json of a first-generation drafter; of several branches, with a `dblast_config`."""
+    """config.json of a drafter without convolutions; of several branches, with a
+    `dblast_config`."""
     published = _as_dflash(config, dtype)
+    if config.selector_rank:
+        published["architectures"] = ["DFlash2DraftModel"]
+        published["dflash_config"] |= {
+            "selector_rank": config.selector_rank,
+            "selector_top_k": config.selector_top_k,
+        }
     if config.draft_vocab_size != config.vocab_size:
         published["draft_vocab_size"] = config.draft_vocab_size
     if config.input_embedding_scale != 1.0:

@@ -15,7 +15,8 @@ class Packed:
     """features: (S, n, taps * H). tokens: (S, A, B) ids that a block is fed: the anchor, then the
     mask token. anchors: (S, A) positions. labels: (S, A, B - 1). valid: same, False past a text's
     end. log_p: same, float32, log of what the law that drew a label gave it; 0 where nobody asked
-    for it. temperatures: (S, A), what the text was written at."""
+    for it. previous: same, the text's token before each label. temperatures: (S, A), what the text
+    was written at."""
 
     features: Tensor
     tokens: Tensor
@@ -23,6 +24,7 @@ class Packed:
     labels: Tensor
     valid: Tensor
     log_p: Tensor
+    previous: Tensor
     temperatures: Tensor
 
 
@@ -56,6 +58,7 @@ def pack(
         torch.from_numpy(text[..., 1:]),
         torch.from_numpy(valid),
         torch.from_numpy(log_p.astype(np.float32)),
+        torch.from_numpy(text[..., :-1]),
         torch.from_numpy(samples.temperatures[rows].astype(np.float32))[:, None].expand(
             anchors.shape
         ),

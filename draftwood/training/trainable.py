@@ -38,8 +38,8 @@ class Data:
 class Trainable(ABC):
     """A drafter in training.
 
-    model: its network, all of whose parameters are trained. wants_likelihoods, wants_states,
-    wants_prompts: what `Data` must hold besides samples and features.
+    model: its network; parameters that require a gradient are trained. wants_likelihoods,
+    wants_states, wants_prompts: what `Data` must hold besides samples and features.
     """
 
     model: nn.Module
@@ -50,7 +50,7 @@ class Trainable(ABC):
     @property
     def matrices(self) -> list[nn.Parameter]:
         """The parameters that Muon trains; Adam trains the rest."""
-        return [p for p in self.model.parameters() if p.ndim == 2]
+        return [p for p in self.model.parameters() if p.ndim == 2 and p.requires_grad]
 
     @property
     @abstractmethod

@@ -37,7 +37,8 @@ class Trainer:
         self.model = trainable.model
         self.muon = Muon(trainable.matrices)
         orthogonal = {id(p) for p in trainable.matrices}
-        rest = [p for p in self.model.parameters() if id(p) not in orthogonal]
+        self.learnt = [p for p in self.model.parameters() if p.requires_grad]
+        rest = [p for p in self.learnt if id(p) not in orthogonal]
         self.adam = torch.optim.AdamW(rest, options.adam_lr, (0.9, 0.95), weight_decay=0.0)
         self.loss = trainable.loss
         if options.compile:
@@ -111,8 +112,8 @@ class Trainer:
         options = self.options
         loss = self.loss(*self.trainable.batch(self.data, (self.seed, self.step)))
         loss.backward()
-        average_gradients(self.model.parameters())
-        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        average_gradients(self.learnt)
+        nn.utils.clip_grad_norm_(self.learnt, 1.0)
         factor = rate(fraction, options.warm_up, options.cool_down)
         self.muon.step(options.lr * factor, options.weight_decay)
         for group in self.adam.param_groups:

@@ -1,13 +1,12 @@
 """Training of block drafters on a random target: every stage, in seconds."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from training_file import written
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from training_file import BLOCK, LENGTH, training_file
+from transformers import Qwen3ForCausalLM
 
 from draftwood.core.errors import ConfigError, DraftwoodError, PairingError
 from draftwood.plugins.drafters.dflash.model import DFlashModel
@@ -21,47 +20,10 @@ from draftwood.training.pace import Clock, rate
 from draftwood.training.packing import draw
 from draftwood.training.sampling import Samples, text_ends, write
 
-LENGTH, BLOCK = 24, 5
-
-
-@pytest.fixture(scope="module")
-def target_folder(tmp_path_factory) -> Path:
-    torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=61,
-        hidden_size=32,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=8,
-        intermediate_size=48,
-        max_position_embeddings=64,
-        tie_word_embeddings=True,
-        eos_token_id=0,
-        initializer_range=0.3,
-    )
-    folder = tmp_path_factory.mktemp("target")
-    Qwen3ForCausalLM(config).save_pretrained(folder)
-    return folder
-
 
 @pytest.fixture
 def target(target_folder):
     return Qwen3ForCausalLM.from_pretrained(target_folder).eval()
-
-
-def training_file(folder: Path, target_folder: Path, extra: str = "") -> Path:
-    return written(
-        folder / "drafter.yaml",
-        target_folder,
-        LENGTH,
-        f"""
-drafter: {{taps: [0, 2], block_size: {BLOCK}, mask_token: 60, heads: 2, kv_heads: 1,
-          head_dim: 16, intermediate: 48}}
-train: {{steps: 6, batch: 2, anchors: 4, autocast: false}}
-{extra}
-""",
-    )
 
 
 def test_a_run_exports_what_dflash_loads(tmp_path, target_folder):

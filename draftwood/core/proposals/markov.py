@@ -1,5 +1,7 @@
 """Markov proposals: each position given the token before it."""
 
+from functools import lru_cache
+
 import torch
 from attrs import evolve, field, frozen
 from torch import Tensor
@@ -13,10 +15,10 @@ from draftwood.core.proposals.base import Children, Frontier, Proposal, Table
 class Markov(Proposal):
     """The law depends on the parent token, over a few candidates a position (DFlash 2).
 
-    candidates: (D, C) int64 target ids of each position. first: (C,) scores at depth 1 given the
-    anchor; pair: (D-1, C, C) scores at depth d + 2, [d, i, j] of candidate j after candidate i of
-    the position before. q = softmax(score / T), filters applied, on the candidates. A parent
-    outside the candidates has no law: paths are made of candidates.
+    candidates: (D, C) int64 target ids of each position, ascending. first: (C,) scores at depth 1
+    given the anchor; pair: (D-1, C, C) scores at depth d + 2, [d, i, j] of candidate j after
+    candidate i of the position before. q = softmax(score / T), filters applied, on the candidates.
+    A parent outside the candidates has no law: paths are made of candidates.
     """
 
     candidates: Tensor
@@ -63,17 +65,21 @@ class Markov(Proposal):
         return full.index_copy(-1, self.candidates[at.depth], law)
 
     def table(self, k: int) -> Table:
-        table = Table([], [], [])
-        width = self.candidates.shape[1]
-        positions = self.candidates.tolist()
-        for depth in range(self.max_depth):
-            tokens, law = best(self._law(depth), k, self.candidates[depth])
-            # Rows of depth d + 1 start after the root's row and C rows for each depth between.
-            start = 1 + width * depth
-            index = {token: i for i, token in enumerate(positions[depth])}
-            last = depth + 1 == self.max_depth
-            for row, log_q in zip(tokens.tolist(), law.double().log().tolist(), strict=True):
-                table.tokens.append(row)
-                table.log_q.append(log_q)
-                table.next_row.append([-1 if last else start + index[t] for t in row])
-        return table
+        # The root's row, then C rows a depth: all laws at once, since calls are what a small table
+        # costs. Candidates ascend, so the order of equal ones is that of their tokens.
+        depth, width = self.candidates.shape
+        scores = torch.cat((self.first[None], self.pair.flatten(0, 1)))
+        chosen, law = best(sampling_law(scores, self.sampling), k)
+        position, first_below = _rows(depth, width, self.device)
+        tokens = self.candidates[position].gather(-1, chosen)
+        below = torch.where(first_below < 0, first_below, first_below + chosen)
+        return Table(tokens.tolist(), law.double().log().tolist(), below.tolist())
+
+
+@lru_cache(16)
+def _rows(depth: int, width: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Of each row of a table the position (R,) of its tokens, and (R, 1) the row below its first
+    candidate, -1 where the proposal ends."""
+    position = (torch.arange(1 + (depth - 1) * width) + width - 1) // width
+    below = torch.where(position + 1 < depth, 1 + position * width, -1)
+    return position.to(device), below[:, None].to(device)

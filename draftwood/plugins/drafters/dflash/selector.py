@@ -20,17 +20,45 @@ class Selector(nn.Module):
         self.predecessor_codebook = nn.Parameter(torch.empty(config.vocab_size, rank))
         self.successor_codebook = nn.Parameter(torch.empty(config.vocab_size, rank))
 
+    @property
+    def codebooks(self) -> tuple[nn.Parameter, nn.Parameter]:
+        return self.predecessor_codebook, self.successor_codebook
+
     def scores(self, logits: Tensor, hidden: Tensor, anchor: int) -> tuple[Tensor, Tensor, Tensor]:
         """Candidates and their scores, for a Markov proposal.
 
         logits: (D, V) and hidden: (D, d) of the mask slots; anchor: the token before them.
-        Returns candidates (D, C) int64 (an unordered set per position), first (C,) given the
+        Returns candidates (D, C) int64 (ascending ids), first (C,) given the
         anchor, and pair (D - 1, C, C): [d, i, j] of candidate j at depth d + 2 after candidate i.
         """
-        best, candidates = logits.topk(min(self.top_k, logits.shape[-1]), sorted=False)
+        best, candidates = self._candidates(logits)
         gates = self.hidden_projection(hidden)
         before = torch.cat([candidates.new_full((1, candidates.shape[1]), anchor), candidates[:-1]])
         left = self.predecessor_codebook[before] * gates[:, None]
         right = self.successor_codebook[candidates]
         scores = best[:, None] + left @ right.mT
         return candidates, scores[0, 0], scores[1:]
+
+    def likeliest(self, logits: Tensor, hidden: Tensor, previous: Tensor) -> Tensor:
+        """(...) int64 best candidates after `previous` (...), from logits (..., V)."""
+        best, candidates = self._candidates(logits)
+        left = self.predecessor_codebook[previous] * self.hidden_projection(hidden)
+        right = self.successor_codebook[candidates]
+        winner = (best + (right @ left[..., None])[..., 0]).argmax(-1, keepdim=True)
+        return candidates.gather(-1, winner)[..., 0]
+
+    def added(self, hidden: Tensor, previous: Tensor) -> Tensor:
+        """What every token's logit grows by after `previous` (...), for training: (..., V)."""
+        left = self.predecessor_codebook[previous] * self.hidden_projection(hidden)
+        return left @ self.successor_codebook.mT
+
+    def initialise(self) -> None:
+        """Silent at first: no successor is known."""
+        nn.init.normal_(self.predecessor_codebook, std=0.3)
+        nn.init.zeros_(self.successor_codebook)
+
+    def _candidates(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Values and tokens (..., C) of the likeliest tokens, in order of their ids."""
+        candidates = logits.topk(min(self.top_k, logits.shape[-1]), sorted=False).indices
+        candidates = candidates.sort(-1).values
+        return logits.gather(-1, candidates), candidates
