@@ -111,7 +111,7 @@ def started(folder, target_folder, *settings):
 
 def test_a_selector_learns_alone_and_the_rest_stays_as_it_was(tmp_path, target_folder):
     path = training_file(tmp_path, target_folder)
-    first = train(path, set_options=["export=first"])
+    first = train(path, set_options=[f"export={tmp_path / 'first'}"])
     settings = [SELECTOR, f"drafter.init={first}", "train.selector_only=true", "train.lr=0.1"]
     second = train(path, resume=False, set_options=settings)
     old, new = DFlashModel.from_folder(first), DFlashModel.from_folder(second)
@@ -133,7 +133,7 @@ def test_all_of_a_drafter_learns_with_its_selector(tmp_path, target_folder):
         settings = [f"export={tmp_path / name}", SELECTOR, *settings]
         return DFlashModel.from_folder(train(path, resume=False, set_options=settings))
 
-    first = train(path, set_options=["export=first"])
+    first = train(path, set_options=[f"export={tmp_path / 'first'}"])
     old, new = DFlashModel.from_folder(first), trained("second", f"drafter.init={first}")
     assert not torch.equal(old.fc.weight, new.fc.weight)
     second, reseeded = f"drafter.init={tmp_path / 'second'}", "train.seed=9"
@@ -146,7 +146,10 @@ def test_all_of_a_drafter_learns_with_its_selector(tmp_path, target_folder):
 def test_features_are_read_as_they_are_after_two_scaled_runs(tmp_path, target_folder):
     """The first division is in the checkpoint; a second one of it would be wrong."""
     scaled = ["train.scale_features=true"]
-    first = train(training_file(tmp_path, target_folder), set_options=[*scaled, "export=first"])
+    first = train(
+        training_file(tmp_path, target_folder),
+        set_options=[*scaled, f"export={tmp_path / 'first'}"],
+    )
     settings = [*scaled, SELECTOR, f"drafter.init={first}"]
     trainable, _ = started(tmp_path, target_folder, *settings)
     before = DFlashModel.from_folder(first).fc.weight.float()
@@ -173,7 +176,7 @@ def test_what_does_not_go_together_is_refused(
 ):
     path = training_file(tmp_path, target_folder)
     if "drafter.init=first" in settings:
-        first = train(path, set_options=["export=first"])
+        first = train(path, set_options=[f"export={tmp_path / 'first'}"])
         settings = [f"drafter.init={first}", *settings[1:]]
     with pytest.raises(error, match=message):
         train(path, resume=False, set_options=settings)

@@ -70,16 +70,15 @@ class Markov(Proposal):
         depth, width = self.candidates.shape
         scores = torch.cat((self.first[None], self.pair.flatten(0, 1)))
         chosen, law = best(sampling_law(scores, self.sampling), k)
-        position, first_below = _rows(depth, width, self.device)
+        position, below = _rows(depth, width, self.device)
         tokens = self.candidates[position].gather(-1, chosen)
-        below = torch.where(first_below < 0, first_below, first_below + chosen)
-        return Table(tokens.tolist(), law.double().log().tolist(), below.tolist())
+        return Table(tokens.tolist(), law.double().log().tolist(), (below + chosen).tolist())
 
 
 @lru_cache(16)
 def _rows(depth: int, width: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Of each row of a table the position (R,) of its tokens, and (R, 1) the row below its first
-    candidate, -1 where the proposal ends."""
+    candidate; where the proposal ends a number that no candidate's place makes a row."""
     position = (torch.arange(1 + (depth - 1) * width) + width - 1) // width
-    below = torch.where(position + 1 < depth, 1 + position * width, -1)
+    below = torch.where(position + 1 < depth, 1 + position * width, -width)
     return position.to(device), below[:, None].to(device)

@@ -3,9 +3,9 @@
 from draftwood.core.proposals import Proposal
 from draftwood.core.values import Limits
 
-FLOOR = 0.8
-"""Below this temperature a drafter's law promises far more than it keeps: at 0.3 it predicted
-5.4 tokens a round where 2.3 came, and at 0 every tree collapses to a chain."""
+FLOOR = 1.0
+"""The temperature that drafters learn at. Below it a law promises more than it keeps: at 0.3 one
+predicted 5.4 tokens a round where 2.3 came, and at 0 every tree collapses to a chain."""
 
 
 def scored(proposal: Proposal, score_temperature: float | None) -> Proposal:
