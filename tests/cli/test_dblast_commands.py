@@ -19,7 +19,7 @@ from .conftest import Draftwood
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    source = Path(resolve("builtin", "drafter"))
+    source = Path(resolve("builtin", "independent"))
     folder = tmp_path_factory.mktemp("dblast") / "checkpoint"
     shutil.copytree(source, folder)
     model = DBlastModel.from_folder(source).with_branches(2, 4, seed=1)

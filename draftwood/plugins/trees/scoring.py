@@ -3,19 +3,16 @@
 from draftwood.core.proposals import Proposal
 from draftwood.core.values import Limits
 
-FLOOR = 1.0
-"""The temperature that drafters learn at. Below it a law promises more than it keeps: at 0.3 one
-predicted 5.4 tokens a round where 2.3 came, and at 0 every tree collapses to a chain."""
-
 
 def scored(proposal: Proposal, score_temperature: float | None) -> Proposal:
     """`proposal` at the temperature that its trees are scored with.
 
-    score_temperature: None for the request's own, but at least FLOOR. Filters stay as they are.
+    score_temperature: None for the request's own, but at least the proposal's `coldest`. Filters
+    stay as they are.
     `match` stays exact whatever scores a tree (maths: any deterministic tree will do).
     """
     own = proposal.sampling.temperature
-    wanted = max(own, FLOOR) if score_temperature is None else score_temperature
+    wanted = max(own, proposal.coldest) if score_temperature is None else score_temperature
     return proposal if wanted == own else proposal.tempered(wanted)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from draftwood.core.errors import TreeError
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import Factorized, Mixture, Proposal, Vocabulary
+from draftwood.core.proposals import Factorized, Markov, Mixture, Proposal, Vocabulary
 from draftwood.core.randomness import Seeded
 from draftwood.core.values import Limits, TokenTree
 from draftwood.plugins.trees.best_first import WIDTH, BestFirst, heap, levelled
@@ -300,11 +300,16 @@ def test_scores_come_from_a_warmer_law_than_a_cold_request() -> None:
         proposal = Factorized(logits, Sampling(temperature), Vocabulary(3))
         return policy.grow(0, proposal, Limits(3), always, Seeded(0)).log_rho[1:].float()
 
-    for temperature in (0.0, 0.3, 1.0):
-        assert torch.allclose(scores(temperature, None), logits[0].log_softmax(-1))
-
+    for temperature in (0.0, 0.3, 0.8):
+        assert torch.allclose(scores(temperature, None), (logits[0] / 0.8).log_softmax(-1))
     assert torch.allclose(scores(1.3, None), (logits[0] / 1.3).log_softmax(-1))
     assert torch.allclose(scores(1.3, 0.9), (logits[0] / 0.9).log_softmax(-1))
+    # What depends on the token before is surer by itself, and is warmed more.
+    pairs = Markov(
+        torch.tensor([[0, 1, 2]]), logits[0], logits.new_empty(0, 3, 3), Sampling(0.3), 3
+    )
+    grown = BestFirst(BestFirstOptions()).grow(0, pairs, Limits(3), always, Seeded(0))
+    assert torch.allclose(grown.log_rho[1:].float(), logits[0].log_softmax(-1))
     # Negative control: without a warmer law a greedy request has a chain of certain tokens.
     assert not torch.allclose(scores(0.0, None)[:1], torch.zeros(1))
 
