@@ -104,7 +104,14 @@ def scripted_pipeline(target: Any, prompt: list[int], new: int, nodes: int) -> P
     )
 
 
-DRAFTER_PASSES = ("block", "logits", "context", "context_kv")
+DRAFTER_PASSES = (
+    "block_with_anchor",
+    "logits",
+    "branch_logits",
+    "prior_logits",
+    "context",
+    "context_kv",
+)
 """What a block drafter's module computes with; a drafter without them costs nothing here."""
 
 
@@ -125,8 +132,10 @@ def forwards_timed(pipeline: Pipeline) -> Iterator[list[float]]:
 
         return run
 
+    drafter = getattr(pipeline.engine.drafter, "model", None)
     modules = {"forward": getattr(pipeline.target, "model", None)}
-    modules |= dict.fromkeys(DRAFTER_PASSES, getattr(pipeline.engine.drafter, "model", None))
+    modules |= dict.fromkeys(DRAFTER_PASSES, drafter)
+    modules["scores"] = getattr(drafter, "selector", None)
     changed = [(module, name) for name, module in modules.items() if hasattr(module, name)]
     for module, name in changed:
         setattr(module, name, timed(getattr(module, name)))

@@ -87,7 +87,7 @@ def test_tune_zt_prints_what_a_pipeline_takes_and_stores_it_if_asked(
     shutil.copytree(checkpoint, folder)
     ran = draftwood(
         "tune-zt", document(folder, tmp_path), "--prompts", "builtin:code", "--limit", "2",
-        "--tokens", "14", "--temperature", "1.5,1", "--grid", "0,1,3", "--write", "--json",
+        "--tokens", "20", "--temperature", "1.5,1", "--grid", "0,1,3", "--write", "--json",
     )  # fmt: skip
     assert ran.code == 0, ran.err
     found = json.loads(ran.out)

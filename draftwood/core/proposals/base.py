@@ -1,6 +1,7 @@
 """The interface of a proposal, and what it hands to tree policies."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -40,12 +41,29 @@ class Table:
     """A whole proposal on the host, for laws with few distinct conditionals: what a heap needs.
 
     Row 0 is the root's. Row r lists tokens[r] with log_q[r], best first (ties by token id), and
-    next_row[r][j], the row of the law after tokens[r][j], or less than 0 where the proposal ends.
+    next_row[r][j], the row of the law after tokens[r][j], or -1 where the proposal ends.
     """
 
     tokens: list[list[int]]
     log_q: list[list[float]]
     next_row: list[list[int]]
+
+    @classmethod
+    def of_rows(cls, row: Callable[[int], Sequence[Any]]) -> "Table":
+        """A table whose rows are made when they are looked at. row: (tokens, log_q, next_row) of a
+        row number, the same at every call."""
+        columns: list[Any] = [_Column(row, part) for part in range(3)]
+        return cls(*columns)
+
+
+class _Column:
+    """One part of each row, by row number."""
+
+    def __init__(self, row: Callable[[int], Sequence[Any]], part: int) -> None:
+        self.row, self.part = row, part
+
+    def __getitem__(self, at: int) -> Any:
+        return self.row(at)[self.part]
 
 
 class Proposal(ABC):

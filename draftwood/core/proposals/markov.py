@@ -1,8 +1,8 @@
 """Markov proposals: each position given the token before it."""
 
-from functools import lru_cache
 from typing import ClassVar
 
+import numpy as np
 import torch
 from attrs import evolve, field, frozen
 from torch import Tensor
@@ -69,20 +69,31 @@ class Markov(Proposal):
         return full.index_copy(-1, self.candidates[at.depth], law)
 
     def table(self, k: int) -> Table:
-        # The root's row, then C rows a depth: all laws at once, since calls are what a small table
-        # costs. Candidates ascend, so the order of equal ones is that of their tokens.
-        depth, width = self.candidates.shape
         scores = torch.cat((self.first[None], self.pair.flatten(0, 1)))
-        chosen, law = best(sampling_law(scores, self.sampling), k)
-        position, below = _rows(depth, width, self.device)
-        tokens = self.candidates[position].gather(-1, chosen)
-        return Table(tokens.tolist(), law.double().log().tolist(), (below + chosen).tolist())
+        law = sampling_law(scores, self.sampling).double().log()
+        return Table.of_rows(_Rows(self.candidates.tolist(), law.cpu().numpy(), k).row)
 
 
-@lru_cache(16)
-def _rows(depth: int, width: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Of each row of a table the position (R,) of its tokens, and (R, 1) the row below its first
-    candidate; where the proposal ends a number that no candidate's place makes a row."""
-    position = (torch.arange(1 + (depth - 1) * width) + width - 1) // width
-    below = torch.where(position + 1 < depth, 1 + position * width, -width)
-    return position.to(device), below[:, None].to(device)
+class _Rows:
+    """The rows of a table, the root's and then C a depth, each put in order when it is first looked
+    at: trees look at few of them."""
+
+    def __init__(self, candidates: list[list[int]], log_q: np.ndarray, k: int) -> None:
+        self.candidates, self.log_q, self.k = candidates, log_q, k
+        self.made: dict[int, tuple[list[int], list[float], list[int]]] = {}
+
+    def row(self, at: int) -> tuple[list[int], list[float], list[int]]:
+        made = self.made.get(at)
+        if made is None:
+            made = self.made[at] = self._made(at)
+        return made
+
+    def _made(self, at: int) -> tuple[list[int], list[float], list[int]]:
+        width = len(self.candidates[0])
+        depth = (at + width - 1) // width
+        tokens, log_q = self.candidates[depth], self.log_q[at].tolist()
+        # Sorting keeps equal ones in the order of their tokens.
+        order = sorted(range(width), key=log_q.__getitem__, reverse=True)[: self.k]
+        last = depth + 1 == len(self.candidates)
+        below = [-1] * len(order) if last else [1 + depth * width + i for i in order]
+        return [tokens[i] for i in order], [log_q[i] for i in order], below

@@ -3,7 +3,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from attrs import frozen
@@ -70,9 +70,7 @@ def lazy_table(
     following: (token, log chance) after a path, best first; asked for a path only after the one
     that it lengthens, and for none of `depth` tokens.
     """
-    rows = _Rows(following, depth, k)
-    columns: list[Any] = [_Column(rows, part) for part in range(3)]
-    return Table(*columns)
+    return Table.of_rows(_Rows(following, depth, k).row)
 
 
 class _Rows:
@@ -105,16 +103,6 @@ class _Rows:
             tokens, _, below = self.made[self.before[at]]
             self.paths[at] = (*self.paths[self.before[at]], tokens[at - below.start])
         return self.paths[at]
-
-
-class _Column:
-    """One part of each row, by row number."""
-
-    def __init__(self, rows: _Rows, part: int) -> None:
-        self.rows, self.part = rows, part
-
-    def __getitem__(self, at: int) -> Any:
-        return self.rows.row(at)[self.part]
 
 
 @frozen(eq=False)
