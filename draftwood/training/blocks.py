@@ -30,7 +30,7 @@ from draftwood.training.objectives import Blocks, find
 from draftwood.training.pace import Clock, Progress
 from draftwood.training.packing import draw
 from draftwood.training.trainable import Data, Trainable
-from draftwood.training.vocabulary import as_drafts, coverage, most_frequent, offsets
+from draftwood.training.vocabulary import as_drafts, coverage, draft_ids, most_frequent, offsets
 
 COLDEST = 0.5
 """Colder texts, greedy ones among them, count as written at this temperature in `tempered`."""
@@ -64,10 +64,13 @@ class TrainableBlocks(Trainable):
         find(config.train)
         shape = config.drafter
         drafter = drafter_config(shape, target.model, tokenizer, shape.vocabulary, shape.selector)
+        head = target.head_weight().detach().float()
         if shape.init is None:
             model = initialise(DFlashModel(drafter), target.model)
         else:
             model = _from_checkpoint(shape.init, drafter)
+            if (ids := model.draft_to_target()) is not None:
+                head = head[ids.to(head.device)]
         if config.train.selector_only:
             model.requires_grad_(False)
             assert model.selector is not None  # the file says so
@@ -75,7 +78,7 @@ class TrainableBlocks(Trainable):
         return cls(
             model.to(target.device).train(),
             target.embedding_weight().detach().float(),
-            target.head_weight().detach().float(),
+            head,
             config.train,
             trained=shape.init is not None,
         )
@@ -93,7 +96,7 @@ class TrainableBlocks(Trainable):
 
     @property
     def wants_prompts(self) -> bool:  # type: ignore[override]
-        return self.reduced
+        return self.reduced and not self.trained
 
     @property
     def reduced(self) -> bool:
@@ -107,7 +110,7 @@ class TrainableBlocks(Trainable):
                 self.model.fc.weight.data *= self.sizes
             else:
                 self._start_at_the_size_of_final_states(self.sizes)
-        if self.reduced:
+        if self.wants_prompts:
             self._choose_vocabulary(data)
 
     def _start_at_the_size_of_final_states(self, sizes: Tensor) -> None:
@@ -149,7 +152,8 @@ class TrainableBlocks(Trainable):
         embeds = self.embedding[packed.tokens.to(device)] * config.input_embedding_scale
         if (ids := self.model.draft_to_target()) is not None:
             own = as_drafts(packed.labels, packed.valid, ids.cpu(), config.vocab_size)
-            packed = attrs.evolve(packed, labels=own[0], valid=own[1])
+            before = draft_ids(packed.previous, ids.cpu(), config.vocab_size)
+            packed = attrs.evolve(packed, labels=own[0], valid=own[1], previous=before)
         parts = attrs.astuple(packed, recurse=False, filter=lambda part, _: part.name != "tokens")
         return embeds, *(part.to(device) for part in parts)
 
@@ -275,11 +279,13 @@ def _from_checkpoint(init: Path | str, asked: DFlashConfig) -> DFlashModel:
     found = DFlashModel.from_folder(fetch(str(init))).float()
     selectorless = attrs.evolve(asked, selector_rank=0, selector_top_k=0)
     check_shape(found.config, asked if found.config.selector_rank else selectorless, init)
+    found.lm_head = None  # the target's rows of its tokens, which learn nothing
     model = found
     if asked.selector_rank and not found.config.selector_rank:
         model = DFlashModel(asked)
         assert model.selector is not None
         model.selector.initialise()
+        model.d2t = found.d2t
         model.load_state_dict(found.state_dict(), strict=False)
     for parameter in model.parameters():
         parameter.requires_grad_(True)

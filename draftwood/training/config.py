@@ -99,20 +99,13 @@ class DFlashShape(BlockShape):
     vocabulary: how many tokens it can say, the most frequent ones of samples and prompts; None for
     all of the target's. Its head is the target's rows of these tokens and goes into the checkpoint.
     selector: None for independent positions. init: a DFlash checkpoint to start from, of the shape
-    that this file states, with a selector or without; None starts anew.
+    that this file states, with a selector or without, whose tokens it keeps; None starts anew.
     """
 
     algorithm: Literal["dflash"] = "dflash"
     vocabulary: int | None = field(default=None, validator=optional(ge(2)))
     selector: SelectorShape | None = None
     init: Path | str | None = None
-
-    def __attrs_post_init__(self) -> None:
-        if self.vocabulary is None:
-            return
-        for name, what in (("selector", "scores all tokens"), ("init", "chose its tokens already")):
-            if getattr(self, name) is not None:
-                raise ValueError(f"'{name}' {what}: it does not go together with 'vocabulary'")
 
 
 @frozen(kw_only=True)

@@ -12,6 +12,7 @@ from draftwood.plugins.drafters.dflash.model import DFlashModel
 from draftwood.training.features import Features
 from draftwood.training.packing import pack
 from draftwood.training.sampling import Samples
+from draftwood.training.vocabulary import draft_ids
 
 
 @frozen
@@ -82,11 +83,14 @@ def _hits(
     )
     slots = hidden[0, :, 1:]
     logits = model.logits(slots, head.to(dtype))
+    ids: Any = model.draft_to_target()
     if model.selector is None:
         best = logits.argmax(-1)
     else:
-        best = model.selector.likeliest(logits, slots, packed.previous[0].to(device))
-    ids: Any = model.draft_to_target()
+        previous = packed.previous[0].to(device)
+        if ids is not None:
+            previous = draft_ids(previous, ids, config.vocab_size)
+        best = model.selector.likeliest(logits, slots, previous)
     return ((best if ids is None else ids[best]).cpu() == packed.labels[0]).numpy()
 
 

@@ -47,8 +47,13 @@ def as_drafts(labels: Tensor, valid: Tensor, ids: Tensor, size: int) -> tuple[Te
     """Labels (..., D) of a block by their draft ids, and `valid` up to the first that has none:
     a draft after it can never be accepted. ids: (V_draft,) target ids. size: of the target's
     vocabulary."""
-    places = torch.full((size,), -1, device=labels.device)
-    places[ids] = torch.arange(len(ids), device=labels.device)
-    found = places[labels]
+    found = draft_ids(labels, ids, size)
     known = (found >= 0).cumprod(-1).bool()
     return found.clamp_min(0), valid & known
+
+
+def draft_ids(tokens: Tensor, ids: Tensor, size: int) -> Tensor:
+    """The target's tokens (...) by their draft ids, -1 for those that have none."""
+    places = torch.full((size,), -1, device=tokens.device)
+    places[ids] = torch.arange(len(ids), device=tokens.device)
+    return places[tokens]

@@ -4,9 +4,11 @@ import json
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from training_file import BLOCK, training_file
 
-from draftwood.core.errors import ConfigError, PairingError
+from draftwood.core.build import load_pipeline
+from draftwood.core.errors import CheckpointError, ConfigError, PairingError
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Markov
 from draftwood.plugins.drafters.dflash.config import DFlashConfig
@@ -143,6 +145,59 @@ def test_all_of_a_drafter_learns_with_its_selector(tmp_path, target_folder):
     assert (books[0] - books[2]).abs().max() > 0.5  # negative control: another seed's start
 
 
+def test_a_selector_over_a_reduced_vocabulary_is_learnt_and_drafts(tmp_path, target_folder):
+    """First with its drafter, then alone, over the tokens that were chosen then."""
+    path, few = training_file(tmp_path, target_folder), ["drafter.vocabulary=20", SELECTOR]
+    first = train(path, set_options=[f"export={tmp_path / 'first'}", *few])
+    alone = [f"drafter.init={first}", "train.selector_only=true", "train.adam_lr=0.1"]
+    second = train(path, resume=False, set_options=[*few, *alone])
+    old, new = DFlashModel.from_folder(first), DFlashModel.from_folder(second)
+    assert torch.equal(old.draft_to_target(), new.draft_to_target())
+    assert torch.equal(old.lm_head.weight, new.lm_head.weight)
+    assert new.selector.successor_codebook.shape == (20, 3)
+    assert not torch.equal(old.selector.successor_codebook, new.selector.successor_codebook)
+    document = {
+        "target": {"model": str(target_folder)},
+        "drafter": {"use": "dflash", "checkpoint": str(second)},
+        "tree": {"use": "best_first", "max_nodes": 6},
+        "controller": {"use": "fixed", "nodes": 6},
+        "verifier": {"use": "match"},
+        "runtime": {"dtype": "float32"},
+    }
+    plain = load_pipeline({key: document[key] for key in ("target", "runtime")})
+    found = load_pipeline(document)
+    said = set(new.draft_to_target().tolist())
+    for anchor in (min(said), next(token for token in range(61) if token not in said)):
+        wanted = plain.generate([5, 9, anchor], max_new_tokens=12, eos_token_id=())
+        result = found.generate([5, 9, anchor], max_new_tokens=12, eos_token_id=())
+        assert result.tokens == wanted.tokens
+        assert result.stats.drafted > 0
+
+
+def test_after_a_token_that_it_cannot_say_a_selector_says_nothing():
+    model, head = tiny_model(candidates=6), torch.randn(V, 8)
+    with torch.no_grad():
+        states = torch.randn(D, 8)
+        logits = model.logits(states, head)
+        candidates, first, pair = model.selector.scores(logits, states, -1)
+        assert torch.equal(first, logits[0, candidates[0]])
+        assert torch.equal(pair, model.selector.scores(logits, states, 9)[2])
+        unknown = torch.full((D,), -1)
+        assert torch.equal(model.selector.likeliest(logits, states, unknown), logits.argmax(-1))
+        assert (model.selector.added(states, unknown) == 0).all()
+
+
+def test_a_selector_needs_its_vocabulary_in_order(tmp_path, target_folder):
+    path = training_file(tmp_path, target_folder)
+    folder = train(path, set_options=["drafter.vocabulary=20", SELECTOR])
+    weights = load_file(folder / "model.safetensors")
+    ids = weights["d2t"] + torch.arange(20)
+    ids[[0, 1]] = ids[[1, 0]]
+    save_file({**weights, "d2t": ids - torch.arange(20)}, folder / "model.safetensors")
+    with pytest.raises(CheckpointError, match="ascending order"):
+        DFlashModel.from_folder(folder)
+
+
 def test_features_are_read_as_they_are_after_two_scaled_runs(tmp_path, target_folder):
     """The first division is in the checkpoint; a second one of it would be wrong."""
     scaled = ["train.scale_features=true"]
@@ -162,8 +217,7 @@ def test_features_are_read_as_they_are_after_two_scaled_runs(tmp_path, target_fo
     [
         (["train.selector_only=true"], ConfigError, "needs 'drafter.selector'"),
         (["train.selector_only=true", SELECTOR], ConfigError, "needs 'drafter.init'"),
-        (["drafter.vocabulary=20", SELECTOR], ConfigError, "'selector' scores all tokens"),
-        (["drafter.vocabulary=20", "drafter.init=x"], ConfigError, "'init' chose its tokens"),
+        (["drafter.init=first", "drafter.vocabulary=20"], PairingError, "draft_vocab_size is 61"),
         (["drafter.init=first", "drafter.block_size=4"], PairingError, "block_size is 5 there"),
     ],
 )

@@ -1,7 +1,7 @@
 """Draft vocabularies that are smaller than the target's."""
 
 import torch
-from attrs import frozen
+from attrs import field, frozen
 from torch import Tensor
 
 
@@ -12,9 +12,18 @@ class Vocabulary:
 
     size: int
     ids: Tensor | None = None
+    _places: dict[int, int] = field(factory=dict, init=False, repr=False)
 
     def tokens(self, draft_ids: Tensor) -> Tensor:
         return draft_ids if self.ids is None else self.ids[draft_ids]
+
+    def draft_id(self, token: int) -> int:
+        """Of one of the target's tokens; -1 for one that the drafter cannot say."""
+        if self.ids is None:
+            return token
+        if not self._places:
+            self._places.update((each, place) for place, each in enumerate(self.ids.tolist()))
+        return self._places.get(token, -1)
 
     def scatter(self, law: Tensor) -> Tensor:
         """(..., V_draft) -> (..., V): unmapped ids have probability zero."""

@@ -178,6 +178,7 @@ class DFlash(Drafter):
         logits = model.logits(hidden, shared.head)
         if model.selector is None:
             return Factorized(logits, session.sampling, shared.vocabulary)
-        candidates, first, pair = model.selector.scores(logits, hidden, anchor)
+        before = shared.vocabulary.draft_id(anchor)
+        candidates, first, pair = model.selector.scores(logits, hidden, before)
         candidates = shared.vocabulary.tokens(candidates)
         return Markov(candidates, first, pair, session.sampling, shared.vocabulary.size)

@@ -94,10 +94,6 @@ class DFlashModel(nn.Module):
                 f"{folder}: a draft vocabulary of {config.draft_vocab_size} of "
                 f"{config.vocab_size} tokens needs its own lm_head.weight and d2t"
             )
-        if reduced and self.selector is not None:
-            raise CheckpointError(
-                f"{folder}: a selector over a reduced vocabulary is not supported"
-            )
         if "lm_head.weight" in found:
             self.lm_head = nn.Linear(
                 config.hidden_size, config.draft_vocab_size, bias=False, device="meta"
@@ -105,7 +101,11 @@ class DFlashModel(nn.Module):
         if "d2t" in found:
             self.d2t = torch.empty(config.draft_vocab_size, dtype=torch.long, device="meta")
             found["d2t"] = found["d2t"].long()
-            target_ids(found["d2t"], config.vocab_size, folder)
+            ids = target_ids(found["d2t"], config.vocab_size, folder)
+            if self.selector is not None and not ids.is_meta and bool((ids.diff() < 0).any()):
+                raise CheckpointError(
+                    f"{folder}: d2t: a selector needs a draft vocabulary in ascending order"
+                )
 
     def published_state(self) -> dict[str, Tensor]:
         """Parameters under their published names, each in its own memory."""

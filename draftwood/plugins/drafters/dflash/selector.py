@@ -9,7 +9,8 @@ from draftwood.plugins.drafters.dflash.config import DFlashConfig
 class Selector(nn.Module):
     """score(candidate | previous) = logit + <P[previous] * h_proj(hidden), S[candidate]>.
 
-    P, S: (V, rank) codebooks of predecessors and successors.
+    P, S: (V, rank) codebooks of predecessors and successors, rows of the drafter's own vocabulary.
+    A previous token of -1 is one that it cannot say: nothing is known of what follows it.
     """
 
     def __init__(self, config: DFlashConfig) -> None:
@@ -17,8 +18,8 @@ class Selector(nn.Module):
         rank = config.selector_rank
         self.top_k = config.selector_top_k
         self.hidden_projection = nn.Linear(config.hidden_size, rank, bias=False)
-        self.predecessor_codebook = nn.Parameter(torch.empty(config.vocab_size, rank))
-        self.successor_codebook = nn.Parameter(torch.empty(config.vocab_size, rank))
+        self.predecessor_codebook = nn.Parameter(torch.empty(config.draft_vocab_size, rank))
+        self.successor_codebook = nn.Parameter(torch.empty(config.draft_vocab_size, rank))
 
     @property
     def codebooks(self) -> tuple[nn.Parameter, nn.Parameter]:
@@ -33,8 +34,11 @@ class Selector(nn.Module):
         """
         best, candidates = self._candidates(logits)
         gates = self.hidden_projection(hidden)
-        before = torch.cat([candidates.new_full((1, candidates.shape[1]), anchor), candidates[:-1]])
+        first = candidates.new_full((1, candidates.shape[1]), max(anchor, 0))
+        before = torch.cat([first, candidates[:-1]])
         left = self.predecessor_codebook[before] * gates[:, None]
+        if anchor < 0:
+            left[0] = 0.0
         right = self.successor_codebook[candidates]
         scores = best[:, None] + left @ right.mT
         return candidates, scores[0, 0], scores[1:]
@@ -42,15 +46,19 @@ class Selector(nn.Module):
     def likeliest(self, logits: Tensor, hidden: Tensor, previous: Tensor) -> Tensor:
         """(...) int64 best candidates after `previous` (...), from logits (..., V)."""
         best, candidates = self._candidates(logits)
-        left = self.predecessor_codebook[previous] * self.hidden_projection(hidden)
+        left = self._left(hidden, previous)
         right = self.successor_codebook[candidates]
         winner = (best + (right @ left[..., None])[..., 0]).argmax(-1, keepdim=True)
         return candidates.gather(-1, winner)[..., 0]
 
     def added(self, hidden: Tensor, previous: Tensor) -> Tensor:
         """What every token's logit grows by after `previous` (...), for training: (..., V)."""
-        left = self.predecessor_codebook[previous] * self.hidden_projection(hidden)
-        return left @ self.successor_codebook.mT
+        return self._left(hidden, previous) @ self.successor_codebook.mT
+
+    def _left(self, hidden: Tensor, previous: Tensor) -> Tensor:
+        known = (previous >= 0)[..., None]
+        rows = self.predecessor_codebook[previous.clamp_min(0)]
+        return rows * known * self.hidden_projection(hidden)
 
     def initialise(self) -> None:
         """Silent at first: no successor is known."""
