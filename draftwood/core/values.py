@@ -214,7 +214,8 @@ class Forwarded:
 
     logits: (N+1, V), row i after node i. features: (N+1, len(taps) * H), the outputs of the tapped
     layers side by side, None if nothing is tapped. For a prefill of n tokens logits is (1, V), for
-    the last of them, and features (n, ...), for all.
+    the last of them, and features (n, ...), for all. Neither is written to again: whoever gets
+    them may keep them.
     """
 
     logits: Tensor

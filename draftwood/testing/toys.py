@@ -125,7 +125,7 @@ def _mixture(key: object, sampling: Sampling, depth: int, vocab: int) -> Proposa
 def _markov(key: object, sampling: Sampling, depth: int, vocab: int) -> Proposal:
     rng = seeded("candidates", key)
     width = max(2, vocab - 1)
-    candidates = torch.tensor([sorted(rng.sample(range(vocab), width)) for _ in range(depth)])
+    candidates = torch.tensor([rng.sample(range(vocab), width) for _ in range(depth)])
     first = _logits((width,), "first", key)
     pair = _logits((depth - 1, width, width), "pair", key)
     return Markov(candidates, first, pair, sampling, vocab)

@@ -68,9 +68,7 @@ class TrainableBlocks(Trainable):
         if shape.init is None:
             model = initialise(DFlashModel(drafter), target.model)
         else:
-            model = _from_checkpoint(shape.init, drafter)
-            if (ids := model.draft_to_target()) is not None:
-                head = head[ids.to(head.device)]
+            model, head = _from_checkpoint(shape.init, drafter, head)
         if config.train.selector_only:
             model.requires_grad_(False)
             assert model.selector is not None  # the file says so
@@ -273,27 +271,44 @@ def initialise(model: DFlashModel, target: Any = None) -> DFlashModel:
     return model
 
 
-def _from_checkpoint(init: Path | str, asked: DFlashConfig) -> DFlashModel:
-    """The checkpoint `init` in float32, given a fresh selector if it has none and one is asked
-    for. Raises PairingError if it is another drafter."""
-    found = DFlashModel.from_folder(fetch(str(init))).float()
+def _from_checkpoint(
+    init: Path | str, asked: DFlashConfig, head: Tensor
+) -> tuple[DFlashModel, Tensor]:
+    """The checkpoint `init` in float32, given a fresh selector if it has none and one is asked for,
+    and the rows of the target's head (V, d) that it reads. Raises PairingError if it is another
+    drafter, or brings a head that is not made of such rows: heads are not trained."""
+    found = DFlashModel.from_folder(fetch(str(init)))
     selectorless = attrs.evolve(asked, selector_rank=0, selector_top_k=0)
     check_shape(found.config, asked if found.config.selector_rank else selectorless, init)
-    found.lm_head = None  # the target's rows of its tokens, which learn nothing
-    model = found
+    if (ids := found.draft_to_target()) is not None:
+        head = head[ids.to(head.device)]
+    if found.lm_head is not None:
+        own = found.lm_head.weight
+        if not torch.equal(head.to(own.device, own.dtype), own):
+            raise PairingError(
+                f"drafter.init: {init} has a head of its own, and training takes the target's"
+            )
+        found.lm_head = None
+    model = found.float()
     if asked.selector_rank and not found.config.selector_rank:
         model = DFlashModel(asked)
         assert model.selector is not None
         model.selector.initialise()
         model.d2t = found.d2t
-        model.load_state_dict(found.state_dict(), strict=False)
+        lacking = model.load_state_dict(found.state_dict(), strict=False).missing_keys
+        assert all(name.startswith("selector.") for name in lacking)
     for parameter in model.parameters():
         parameter.requires_grad_(True)
-    return model
+    return model, head
 
 
 def check_shape(found: DFlashConfig, asked: DFlashConfig, init: Path | str) -> None:
     """Raises PairingError naming what differs between a checkpoint and what a file asks for."""
+    if found.layout != asked.layout:
+        raise PairingError(
+            f"drafter.init: {init} is in the layout of {found.layout}: `draftwood convert` it to "
+            f"{asked.layout} first"
+        )
     names = [field.name for field in attrs.fields(DFlashConfig) if field.name != "source"]
     differing = [
         f"{name} is {getattr(found, name)!r} there and {getattr(asked, name)!r} here"

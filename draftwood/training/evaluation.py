@@ -19,7 +19,8 @@ from draftwood.training.vocabulary import draft_ids
 class Acceptance:
     """At one temperature. tau: mean tokens committed per round by a greedy chain, bonus included.
     conditional: per depth, how often a draft is right where all before it were. marginal: per
-    depth, how often it is right at all, over every anchor. rounds: how many were replayed."""
+    depth, how often it is right at all, over every anchor (a selector is told the text's own token
+    before it). rounds: how many were replayed."""
 
     temperature: float
     tau: float

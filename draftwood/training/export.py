@@ -47,6 +47,8 @@ def as_published(config: DFlashConfig, dtype: torch.dtype) -> dict[str, Any]:
     if config.selector_rank:
         published["architectures"] = ["DFlash2DraftModel"]
         published["dflash_config"] |= {
+            "conv_kernel_size": config.conv_kernel_size,
+            "conv_group_size": config.conv_group_size,
             "selector_rank": config.selector_rank,
             "selector_top_k": config.selector_top_k,
         }

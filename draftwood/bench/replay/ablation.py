@@ -30,8 +30,7 @@ MEANING = {
     BASTION: "the roofline controller: two roofs, residuals and drift, acceptance learnt",
     "measured": "the same decision on the table that virtual time is read from",
     "roofs-alone": "the same on the two fitted roofs, without residuals or drift",
-    "own-temperature": "bastion on trees scored at the request's temperature instead of 0.8 at "
-    "least",
+    "own-temperature": "bastion on trees scored at the request's temperature, however low",
     "uncalibrated": "bastion that believes the drafter's scores as they are",
     "oracle": "the budgets that take least time for each text, known what is accepted",
 }

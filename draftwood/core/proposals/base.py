@@ -41,7 +41,8 @@ class Table:
     """A whole proposal on the host, for laws with few distinct conditionals: what a heap needs.
 
     Row 0 is the root's. Row r lists tokens[r] with log_q[r], best first (ties by token id), and
-    next_row[r][j], the row of the law after tokens[r][j], or -1 where the proposal ends.
+    next_row[r][j], the row of the law after tokens[r][j], or -1 where the proposal ends. Rows may
+    be made when they are looked at: they are only ever indexed, by what next_row names.
     """
 
     tokens: list[list[int]]

@@ -16,8 +16,8 @@ from draftwood.core.proposals.base import Children, Frontier, Proposal, Table
 class Markov(Proposal):
     """The law depends on the parent token, over a few candidates a position (DFlash 2).
 
-    candidates: (D, C) int64 target ids of each position, ascending. first: (C,) scores at depth 1
-    given the anchor; pair: (D-1, C, C) scores at depth d + 2, [d, i, j] of candidate j after
+    candidates: (D, C) int64 target ids of each position. first: (C,) scores at depth 1 given the
+    anchor; pair: (D-1, C, C) scores at depth d + 2, [d, i, j] of candidate j after
     candidate i of the position before. q = softmax(score / T), filters applied, on the candidates.
     A parent outside the candidates has no law: paths are made of candidates. What the token before
     has to say is in the scores, so the law is surer than one without it: trees at 0.8 accept 3%
@@ -71,7 +71,7 @@ class Markov(Proposal):
     def table(self, k: int) -> Table:
         scores = torch.cat((self.first[None], self.pair.flatten(0, 1)))
         law = sampling_law(scores, self.sampling).double().log()
-        return Table.of_rows(_Rows(self.candidates.tolist(), law.cpu().numpy(), k).row)
+        return Table.of_rows(_Rows(self.candidates.tolist(), law.detach().cpu().numpy(), k).row)
 
 
 class _Rows:
@@ -92,8 +92,7 @@ class _Rows:
         width = len(self.candidates[0])
         depth = (at + width - 1) // width
         tokens, log_q = self.candidates[depth], self.log_q[at].tolist()
-        # Sorting keeps equal ones in the order of their tokens.
-        order = sorted(range(width), key=log_q.__getitem__, reverse=True)[: self.k]
+        order = sorted(range(width), key=lambda i: (-log_q[i], tokens[i]))[: self.k]
         last = depth + 1 == len(self.candidates)
         below = [-1] * len(order) if last else [1 + depth * width + i for i in order]
         return [tokens[i] for i in order], [log_q[i] for i in order], below

@@ -92,7 +92,7 @@ class BranchesOptions:
     """The greedy branches of a mixture, merged where they agree.
 
     score_temperature: of the law that path scores come from, None for the request's own but at
-    least 0.8 (1 for a Markov law).
+    least 0.8.
     """
 
     score_temperature: float | None = field(default=None, validator=optional(gt(0.0)))

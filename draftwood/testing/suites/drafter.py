@@ -51,8 +51,6 @@ class DrafterSuite(Suite):
         assert proposal.pass_per_level == self.traits.pass_per_level
         assert proposal.max_depth <= self.traits.max_depth
         assert proposal.sampling.temperature == 1.0
-        if isinstance(proposal, Markov):
-            assert (proposal.candidates.diff(dim=-1) > 0).all(), "candidates must ascend"
 
     @pytest.mark.parametrize("temperature", [0.0, 0.7, 1.3])
     def test_laws_are_laws_over_the_targets_vocabulary(self, temperature: float) -> None:

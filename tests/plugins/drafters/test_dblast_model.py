@@ -1,6 +1,8 @@
 """The DBlast network: branches in low rank, a prior, and DFlash where there is one branch."""
 
+import copy
 import json
+import pickle
 import shutil
 from itertools import pairwise
 from pathlib import Path
@@ -92,17 +94,36 @@ def test_the_kept_projection_follows_weights_head_and_dtype(head):
 
 
 def test_other_parameters_are_not_answered_with_what_was_kept(head):
-    model, other, h = grown(), grown(), hidden(4, 64)
+    """Whether a whole model's are loaded, its branches' alone, or a copy's, which is its own."""
+    other, h = grown(), hidden(4, 64)
     with torch.no_grad():
         for parameter in other.branches.parameters():
             parameter.mul_(2.0).add_(0.1)
         expected = other.branch_logits(h, head), other.prior_logits(h[0])
-        before = model.branch_logits(h, head), model.prior_logits(h[0])
-        model.load_state_dict(other.state_dict(), assign=True)
-        after = model.branch_logits(h, head), model.prior_logits(h[0])
-    for old, new, wanted in zip(before, after, expected, strict=True):
-        assert torch.equal(new, wanted)
-        assert not torch.equal(old, wanted)  # negative control
+        for replace in (
+            lambda model: model.load_state_dict(other.state_dict(), assign=True),
+            lambda model: model.branches.load_state_dict(other.branches.state_dict(), assign=True),
+        ):
+            model = grown()
+            before = model.branch_logits(h, head), model.prior_logits(h[0])
+            copied = pickle.loads(pickle.dumps(copy.deepcopy(model)))
+            replace(model)
+            untouched = copied.branch_logits(h, head), copied.prior_logits(h[0])
+            after = model.branch_logits(h, head), model.prior_logits(h[0])
+            for old, kept, new, wanted in zip(before, untouched, after, expected, strict=True):
+                assert torch.equal(kept, old)
+                assert torch.equal(new, wanted)
+                assert not torch.equal(old, wanted)  # negative control
+            replace(copied)
+            assert torch.equal(copied.branch_logits(h, head), expected[0])
+
+
+def test_branch_logits_of_one_state_and_of_many_agree(head):
+    model, h = grown(), hidden(2, 3, 64)
+    with torch.no_grad():
+        many = model.branch_logits(h, head)
+        assert model.branch_logits(h[1, 2], head).shape == many[:, 1, 2].shape
+        torch.testing.assert_close(model.branch_logits(h[1, 2], head), many[:, 1, 2])
 
 
 def test_gradients_reach_expander_and_prior(head):

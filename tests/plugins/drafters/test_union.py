@@ -107,7 +107,9 @@ def guesses() -> Points:
     return Points(((0, 1, 2), (1, 1)), Sampling(1.0), 3, confidence=0.7)
 
 
-@pytest.mark.parametrize("forms", [("factorized", "points"), ("factorized", "factorized")])
+@pytest.mark.parametrize(
+    "forms", [("factorized", "points"), ("factorized", "factorized"), ("markov", "factorized")]
+)
 @pytest.mark.parametrize("seed", range(4))
 def test_a_tree_grown_on_the_host_is_the_one_of_whole_laws(
     forms: tuple[str, ...], seed: int

@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -310,6 +311,12 @@ def test_scores_come_from_a_warmer_law_than_a_cold_request() -> None:
     )
     grown = BestFirst(BestFirstOptions()).grow(0, pairs, Limits(3), always, Seeded(0))
     assert torch.allclose(grown.log_rho[1:].float(), logits[0].log_softmax(-1))
+    for temperature, asked, wanted in ((1.3, None, 1.3), (0.3, 0.7, 0.7)):
+        law = evolve(pairs, sampling=Sampling(temperature))
+        grown = BestFirst(BestFirstOptions(score_temperature=asked)).grow(
+            0, law, Limits(3), always, Seeded(0)
+        )
+        assert torch.allclose(grown.log_rho[1:].float(), (logits[0] / wanted).log_softmax(-1))
     # Negative control: without a warmer law a greedy request has a chain of certain tokens.
     assert not torch.allclose(scores(0.0, None)[:1], torch.zeros(1))
 

@@ -26,8 +26,8 @@ pairs of neighbours, without which every budget between them would look alike.""
 _LOG_KNOTS = np.log(KNOTS)
 
 SPAN = 65
-"""Sizes 1..SPAN are priced at once, or as many more as are asked for. In lists: between forwards
-that take the whole cache, calls into an array library cost more than their work."""
+"""Sizes 1..SPAN are priced at once, or a multiple of it where more are asked for. In lists: between
+forwards that take the whole cache, calls into an array library cost more than their work."""
 
 STRIDE = 64
 """Contexts whose prices are taken to be alike: so few tokens more change no forward's time."""
@@ -135,7 +135,7 @@ class Prices:
         """Seconds of forwards over 1, 2, .. tokens, `count` of them or more."""
         curve = self._curves.get(context)
         if curve is None or len(curve) < count:
-            span = max(count, SPAN)
+            span = _span(count)
             roof = _by_roof(self.roof, self.sizes, context - context % STRIDE, span)
             known, drift, exp = self.residuals, self.drift, math.exp
             curve = [
@@ -219,7 +219,7 @@ class Prices:
     def _ratios(self, seconds: float, tokens: int, context: int) -> tuple[tuple[float, int], ...]:
         """The window of ratios after a forward of `tokens` that took `seconds`."""
         place = context - context % STRIDE
-        roof = _by_roof(self.roof, self.sizes, place, max(tokens, SPAN))[tokens - 1]
+        roof = _by_roof(self.roof, self.sizes, place, _span(tokens))[tokens - 1]
         predicted = math.log(roof) + sum(
             share * self.residuals[knot] for knot, share in _between(tokens)
         )
@@ -273,6 +273,11 @@ def _least_slopes(curve: Sequence[float], last: int) -> list[float]:
         hull.append(at)
         slopes[at] = slope
     return slopes
+
+
+def _span(count: int) -> int:
+    """As many sizes as are priced at once where `count` are asked for."""
+    return SPAN * max(1, -(-count // SPAN))
 
 
 @lru_cache(CURVES)

@@ -6,6 +6,7 @@ one pass: they part behind the final norm, in low rank, so that K of them cost l
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -33,6 +34,8 @@ class Branches(nn.Module):
         self.reduce = nn.Linear(d, r, bias=False)
         self.expand = nn.Parameter(torch.empty(k, d, r))
         self.prior = nn.Linear(d, k)
+        self.ready: _Ready | None = None  # dropped where parameters are replaced
+        self.register_load_state_dict_post_hook(_forget)
 
     def initialise(self, seed: int, spread: float = SPREAD) -> None:
         """A and U random, U of standard deviation spread / sqrt(r), and a uniform prior."""
@@ -47,6 +50,40 @@ class Branches(nn.Module):
             self.prior.weight.zero_()
             assert self.prior.bias is not None
             self.prior.bias.zero_()
+
+    def prepared(self, head: Tensor) -> "_Ready":
+        apart = (head @ (self.expand[1:] - self.expand[0])).mT
+        if not torch.is_grad_enabled():  # the order that a product with few rows reads fastest
+            apart = apart.contiguous()
+        return _Ready(
+            reduce=self.reduce.weight,
+            first=self.expand[0].T,
+            apart=apart,
+            prior=self.prior.weight,
+            bias=self.prior.bias,
+            head=head,
+            expand=self.expand,
+            version=_version(self.expand),
+        )
+
+    def kept(self, head: Tensor) -> "_Ready":
+        """The last `prepared`, made again where it is not of this head or U has changed since."""
+        ready = self.ready
+        if ready is None or ready.head is not head or _version(ready.expand) != ready.version:
+            ready = self.ready = self.prepared(head)
+        return ready
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Branches":
+        self.ready = None  # parameters move to another device or dtype
+        super()._apply(fn, recurse)
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "ready": None}
+
+
+def _forget(branches: Branches, _: Any) -> None:
+    branches.ready = None
 
 
 @frozen(eq=False)
@@ -80,8 +117,6 @@ class DBlastModel(DFlashModel):
     def __init__(self, config: DBlastConfig) -> None:
         super().__init__(config)
         self.branches: Branches | None = Branches(config) if config.branches > 1 else None
-        self._ready: _Ready | None = None
-        self.register_load_state_dict_post_hook(lambda *_: self._forget())
 
     @classmethod
     def from_folder(cls, folder: Path | str, allow_pickle: bool = False) -> "DBlastModel":
@@ -132,14 +167,15 @@ class DBlastModel(DFlashModel):
         checkpoint's own is used where it has one. What follows from the parameters alone is kept
         between calls without gradients.
         """
-        if self.config.branches == 1:
+        branches = self.branches
+        if branches is None:
             return self.logits(hidden, head)[None]
         if hidden.ndim != 2:
-            shape = hidden.shape[:-1]
-            return self.branch_logits(hidden.flatten(0, -2), head).unflatten(1, shape)
+            every = self.branch_logits(hidden.reshape(-1, hidden.shape[-1]), head)
+            return every.view(len(every), *hidden.shape[:-1], every.shape[-1])
         weight = self.output_weight(head)
         graded = torch.is_grad_enabled()
-        ready = self._prepared(weight) if graded else self._kept(weight)
+        ready = branches.prepared(weight) if graded else branches.kept(weight)
         reduced = F.silu(F.linear(hidden, ready.reduce))
         states = torch.addmm(hidden, reduced, ready.first)
         each = reduced.expand(len(ready.apart), -1, -1)
@@ -154,47 +190,13 @@ class DBlastModel(DFlashModel):
 
     def prior_logits(self, anchor_hidden: Tensor) -> Tensor:
         """(..., d) final-normed states of slot 0 -> (..., K) logits of q(z | y)."""
-        if self.config.branches == 1:
+        branches = self.branches
+        if branches is None:
             return anchor_hidden.new_zeros((*anchor_hidden.shape[:-1], 1))
-        ready = None if torch.is_grad_enabled() else self._ready
-        if ready is not None:
-            return F.linear(anchor_hidden, ready.prior, ready.bias)
-        assert self.branches is not None
-        prior = self.branches.prior
-        return F.linear(anchor_hidden, prior.weight, prior.bias)
-
-    def _kept(self, head: Tensor) -> "_Ready":
-        """The last `_prepared`, made again where it is not of this head or U has changed since."""
-        ready = self._ready
-        if ready is None or ready.head is not head or _version(ready.expand) != ready.version:
-            ready = self._ready = self._prepared(head)
-        return ready
-
-    def _prepared(self, head: Tensor) -> "_Ready":
-        parts = self.branches
-        assert parts is not None
-        expand, prior = parts.expand, parts.prior
-        apart = (head @ (expand[1:] - expand[0])).mT
-        if not torch.is_grad_enabled():  # the order that a product with few rows reads fastest
-            apart = apart.contiguous()
-        return _Ready(
-            reduce=parts.reduce.weight,
-            first=expand[0].T,
-            apart=apart,
-            prior=prior.weight,
-            bias=prior.bias,
-            head=head,
-            expand=expand,
-            version=_version(expand),
-        )
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "DBlastModel":
-        self._forget()  # parameters move to another device or dtype
-        super()._apply(fn, recurse)
-        return self
-
-    def _forget(self) -> None:
-        self._ready = None
+        ready = branches.ready
+        if ready is None:
+            return branches.prior(anchor_hidden)
+        return F.linear(anchor_hidden, ready.prior, ready.bias)
 
 
 def _version(tensor: Tensor) -> int:

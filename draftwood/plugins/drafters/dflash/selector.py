@@ -10,7 +10,7 @@ class Selector(nn.Module):
     """score(candidate | previous) = logit + <P[previous] * h_proj(hidden), S[candidate]>.
 
     P, S: (V, rank) codebooks of predecessors and successors, rows of the drafter's own vocabulary.
-    A previous token of -1 is one that it cannot say: nothing is known of what follows it.
+    A previous token that has no row is one that it cannot say: nothing is known of what follows it.
     """
 
     def __init__(self, config: DFlashConfig) -> None:
@@ -29,15 +29,16 @@ class Selector(nn.Module):
         """Candidates and their scores, for a Markov proposal.
 
         logits: (D, V) and hidden: (D, d) of the mask slots; anchor: the token before them.
-        Returns candidates (D, C) int64 (ascending ids), first (C,) given the
+        Returns candidates (D, C) int64 (an unordered set per position), first (C,) given the
         anchor, and pair (D - 1, C, C): [d, i, j] of candidate j at depth d + 2 after candidate i.
         """
         best, candidates = self._candidates(logits)
         gates = self.hidden_projection(hidden)
-        first = candidates.new_full((1, candidates.shape[1]), max(anchor, 0))
+        known = 0 <= anchor < len(self.predecessor_codebook)
+        first = candidates.new_full((1, candidates.shape[1]), anchor if known else 0)
         before = torch.cat([first, candidates[:-1]])
         left = self.predecessor_codebook[before] * gates[:, None]
-        if anchor < 0:
+        if not known:
             left[0] = 0.0
         right = self.successor_codebook[candidates]
         scores = best[:, None] + left @ right.mT
@@ -66,7 +67,5 @@ class Selector(nn.Module):
         nn.init.zeros_(self.successor_codebook)
 
     def _candidates(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Values and tokens (..., C) of the likeliest tokens, in order of their ids."""
-        candidates = logits.topk(min(self.top_k, logits.shape[-1]), sorted=False).indices
-        candidates = candidates.sort(-1).values
-        return logits.gather(-1, candidates), candidates
+        """Values and tokens (..., C) of the likeliest tokens, in no order."""
+        return logits.topk(min(self.top_k, logits.shape[-1]), sorted=False)

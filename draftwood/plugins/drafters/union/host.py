@@ -14,7 +14,7 @@ LISTED = 24
 
 UNLISTED = 1e-6
 """Chance that a source is held to give a token that it does not list: a path that leaves what it
-lists must not end its say for good."""
+lists must not end its say for good, if it has laws there at all."""
 
 Path = tuple[int, ...]
 

@@ -60,6 +60,10 @@ class UnionProposal(Proposal):
         return sum(source.passes for source in self.sources)
 
     @property
+    def coldest(self) -> float:  # type: ignore[override]
+        return max(source.coldest for source in self.sources)
+
+    @property
     def max_depth(self) -> int:  # type: ignore[override]
         return max(source.max_depth for source in self.sources)
 
