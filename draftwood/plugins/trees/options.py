@@ -19,7 +19,7 @@ class ChainOptions:
     """One path of best tokens.
 
     length: most draft nodes, None for as deep as the drafter goes. score_temperature: of the law
-    that path scores come from, None for the request's own but at least 0.8 (1 for a Markov law).
+    that path scores come from, None for the request's own but at least 0.8 (1.3 for a Markov law).
     """
 
     length: int | None = field(default=None, validator=optional(ge(1)))
@@ -31,7 +31,7 @@ class BestFirstOptions:
     """The tree of highest path scores (BASTION).
 
     max_nodes: most draft nodes. score_temperature: of the law that path scores come from, None
-    for the request's own but at least 0.8 (1 for a Markov law). form: heap (on the host), levelled
+    for the request's own but at least 0.8 (1.3 for a Markov law). form: heap (on the host), levelled
     (tensors), or auto: the heap on a CPU where the proposal has a table; the result is the same.
     """
 
@@ -46,7 +46,7 @@ class DynamicOptions:
 
     top_k: most nodes of a level that are gone on from, and most children of each. depth: deepest
     level. total_tokens: most draft nodes. score_temperature: of the law that path scores come
-    from, None for the request's own but at least 0.8 (1 for a Markov law).
+    from, None for the request's own but at least 0.8 (1.3 for a Markov law).
     """
 
     top_k: int = field(default=10, validator=ge(1))
@@ -79,7 +79,7 @@ class StaticOptions:
     topology: eagle, the 25 nodes of EAGLE-1. paths: a shape of one's own as rank paths, [[0], [1],
     [0, 0]] for the two best first tokens and the best one after the best; it replaces topology.
     score_temperature: of the law that path scores come from, None for the request's own but at
-    least 0.8 (1 for a Markov law).
+    least 0.8 (1.3 for a Markov law).
     """
 
     topology: Literal["eagle"] = "eagle"

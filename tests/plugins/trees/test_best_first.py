@@ -309,9 +309,7 @@ def test_scores_come_from_a_warmer_law_than_a_cold_request() -> None:
     pairs = Markov(
         torch.tensor([[0, 1, 2]]), logits[0], logits.new_empty(0, 3, 3), Sampling(0.3), 3
     )
-    grown = BestFirst(BestFirstOptions()).grow(0, pairs, Limits(3), always, Seeded(0))
-    assert torch.allclose(grown.log_rho[1:].float(), logits[0].log_softmax(-1))
-    for temperature, asked, wanted in ((1.3, None, 1.3), (0.3, 0.7, 0.7)):
+    for temperature, asked, wanted in ((0.3, None, 1.3), (1.5, None, 1.5), (0.3, 0.7, 0.7)):
         law = evolve(pairs, sampling=Sampling(temperature))
         grown = BestFirst(BestFirstOptions(score_temperature=asked)).grow(
             0, law, Limits(3), always, Seeded(0)
