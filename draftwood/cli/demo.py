@@ -126,8 +126,9 @@ def render(timed: "Mapping[str, Timed]", on: Mapping[str, Any], *, markdown: boo
                 "yes" if result.tokens == timed["plain"].tokens else "NO",
             )
         )
+    threads = "1 thread" if on["threads"] == 1 else f"{on['threads']} threads"
     place = (
-        f"{on['processor']}, {on['threads']} threads, torch {on['torch']}, "
+        f"{on['processor']}, {threads}, torch {on['torch']}, "
         f"transformers {on['transformers']}, float32, greedy"
     )
     if not markdown:

@@ -31,8 +31,9 @@ class BestFirstOptions:
     """The tree of highest path scores (BASTION).
 
     max_nodes: most draft nodes. score_temperature: of the law that path scores come from, None
-    for the request's own but at least 0.8 (1.3 for a Markov law). form: heap (on the host), levelled
-    (tensors), or auto: the heap on a CPU where the proposal has a table; the result is the same.
+    for the request's own but at least 0.8 (1.3 for a Markov law). form: heap (on the host),
+    levelled (tensors), or auto: the heap on a CPU where the proposal has a table; the result is the
+    same.
     """
 
     max_nodes: int = field(default=256, validator=ge(1))
