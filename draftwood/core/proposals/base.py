@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from attrs import frozen
@@ -36,6 +36,9 @@ class Children:
     missed: Tensor | None = None
 
 
+Row = tuple[Sequence[int], Sequence[float], Sequence[int]]
+
+
 @frozen(eq=False)
 class Table:
     """A whole proposal on the host, for laws with few distinct conditionals: what a heap needs.
@@ -49,18 +52,30 @@ class Table:
     log_q: list[list[float]]
     next_row: list[list[int]]
 
-    @classmethod
-    def of_rows(cls, row: Callable[[int], Sequence[Any]]) -> "Table":
-        """A table whose rows are made when they are looked at. row: (tokens, log_q, next_row) of a
-        row number, the same at every call."""
-        columns: list[Any] = [_Column(row, part) for part in range(3)]
-        return cls(*columns)
+    def row(self, at: int) -> Row:
+        """(tokens, log_q, next_row) of a row number."""
+        return self.tokens[at], self.log_q[at], self.next_row[at]
+
+    @staticmethod
+    def of_rows(row: Callable[[int], Row]) -> "Table":
+        """A table whose rows are made when they are looked at. row: as the method, and the same at
+        every call."""
+        tokens, log_q, next_row = (cast(Any, _Column(row, part)) for part in range(3))
+        return _MadeTable(tokens, log_q, next_row, row)
+
+
+@frozen(eq=False)
+class _MadeTable(Table):
+    made: Callable[[int], Row]
+
+    def row(self, at: int) -> Row:
+        return self.made(at)
 
 
 class _Column:
     """One part of each row, by row number."""
 
-    def __init__(self, row: Callable[[int], Sequence[Any]], part: int) -> None:
+    def __init__(self, row: Callable[[int], Row], part: int) -> None:
         self.row, self.part = row, part
 
     def __getitem__(self, at: int) -> Any:

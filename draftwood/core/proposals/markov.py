@@ -92,7 +92,10 @@ class _Rows:
         width = len(self.candidates[0])
         depth = (at + width - 1) // width
         tokens, log_q = self.candidates[depth], self.log_q[at].tolist()
-        order = sorted(range(width), key=lambda i: (-log_q[i], tokens[i]))[: self.k]
+        order = sorted(range(width), key=log_q.__getitem__, reverse=True)
+        if len(set(log_q)) < width:  # equal ones are ordered by token
+            order.sort(key=lambda i: (-log_q[i], tokens[i]))
+        order = order[: self.k]
         last = depth + 1 == len(self.candidates)
         below = [-1] * len(order) if last else [1 + depth * width + i for i in order]
         return [tokens[i] for i in order], [log_q[i] for i in order], below

@@ -23,21 +23,21 @@ def heap(
     tokens, parents, depths, log_rho = [anchor], [-1], [0], [0.0]
     infinity = float("inf")
     pop, push, swap = heapq.heappop, heapq.heappush, heapq.heapreplace
-    table_tokens, table_log_q, next_row = table.tokens, table.log_q, table.next_row
-    stops = len(floors)
-    # (-score, depth, parent, rank, row): the first four are the order, the last finds the law.
+    row_of, stops = table.row, len(floors)
+    # (-score, depth, parent, rank, row): the first four are the order, the last is the law.
     # A node enters when its parent, or its better sibling, leaves: all others come after it.
     fringe = []
-    if table_log_q[0] and table_log_q[0][0] > -infinity:
-        fringe.append((-table_log_q[0][0], 1, 0, 0, 0))
+    row = row_of(0)
+    if row[1] and row[1][0] > -infinity:
+        fringe.append((-row[1][0], 1, 0, 0, row))
     for node in range(1, nodes + 1):
         if not fringe:
             break
         cost, level, parent, rank, row = fringe[0]
         if node <= stops and -cost < floors[node - 1]:
             break
-        log_q = table_log_q[row]
-        tokens.append(table_tokens[row][rank])
+        candidates, log_q, next_row = row
+        tokens.append(candidates[rank])
         parents.append(parent)
         depths.append(level)
         log_rho.append(-cost)
@@ -48,9 +48,9 @@ def heap(
             return None
         else:
             pop(fringe)
-        below = next_row[row][rank]
-        if level < depth and below >= 0 and (ahead := table_log_q[below]):
-            step = ahead[0]
+        below = next_row[rank]
+        if level < depth and below >= 0 and (ahead := row_of(below))[1]:
+            step = ahead[1][0]
             if step > -infinity:
-                push(fringe, (cost - step, level + 1, node, 0, below))
+                push(fringe, (cost - step, level + 1, node, 0, ahead))
     return TokenTree.of(tokens, parents, depths, log_rho)

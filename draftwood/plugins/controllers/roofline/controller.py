@@ -37,9 +37,9 @@ TRIAL_CAP = 8
 RECENT = 8
 """Budgets that the next tree's size follows."""
 
-SPARE, SPARE_OF_LEVELS = 2.0, 1.25
-"""How many times the largest of them it is, where a draft takes one pass, and where it takes one a
-level."""
+SPARE = 1.25
+"""How many times the largest of them it is. Nodes that are grown and not verified cost the host's
+time, and where levels take passes a part of one."""
 
 TRUST = 2.0
 """A stored price that one probe finds wrong by more than this factor is measured again."""
@@ -93,9 +93,7 @@ class BestBudget(BudgetController[Prices, Text]):
         if not state.request.switch.drafts:
             return Limits(0)
         recent = state.request.budgets
-        # Where levels cost passes, every node that is gone on from costs a part of one.
-        spare = SPARE if state.request.passes <= 1 else SPARE_OF_LEVELS
-        cap = max(LEAST_CAP, int(spare * max(recent))) if recent else FIRST_CAP
+        cap = max(LEAST_CAP, int(SPARE * max(recent))) if recent else FIRST_CAP
         if not _switch(state).on:
             cap = min(cap, TRIAL_CAP)
         nodes = min(cap, self._max_nodes)
