@@ -559,7 +559,7 @@ def test_one_large_budget_of_long_ago_does_not_keep_trees_large() -> None:
     run.run(3)
     run.state = evolve(run.state, request=evolve(run.state.request, budgets=(100,)))
     grown = [stats.grown for stats in run.run(controllers.RECENT + 1)]
-    assert grown[: controllers.RECENT] == [200] * controllers.RECENT
+    assert grown[: controllers.RECENT] == [int(100 * controllers.SPARE)] * controllers.RECENT
     assert grown[-1] < 50
 
 
