@@ -527,7 +527,7 @@ def test_a_pass_is_priced_in_tokens_at_the_pace_of_the_request() -> None:
 def test_trees_are_hardly_larger_than_what_is_verified() -> None:
     run = simulation()
     run.run(30)
-    largest = max(run.state.request.budgets)
+    largest = sorted(run.state.request.budgets)[-2]
     assert run.controller.before_draft(run.ctx(), run.state).nodes == int(1.25 * largest)
 
 
@@ -557,10 +557,21 @@ def test_a_drafter_that_pays_a_little_is_not_given_up_for_a_run_of_poor_rounds(m
 def test_one_large_budget_of_long_ago_does_not_keep_trees_large() -> None:
     run = simulation(steep)
     run.run(3)
-    run.state = evolve(run.state, request=evolve(run.state.request, budgets=(100,)))
+    run.state = evolve(run.state, request=evolve(run.state.request, budgets=(100, 100)))
     grown = [stats.grown for stats in run.run(controllers.RECENT + 1)]
-    assert grown[: controllers.RECENT] == [int(100 * controllers.SPARE)] * controllers.RECENT
+    kept = controllers.RECENT - 1  # until the first of the two is forgotten
+    assert grown[:kept] == [int(100 * controllers.SPARE)] * kept
     assert grown[-1] < 50
+
+
+def test_one_large_budget_alone_does_not_make_trees_large() -> None:
+    run = simulation(steep)
+    run.run(3)
+    usual = max(run.state.request.budgets)
+    budgets = (*run.state.request.budgets, 100)
+    run.state = evolve(run.state, request=evolve(run.state.request, budgets=budgets))
+    cap = max(controllers.LEAST_CAP, int(controllers.SPARE * usual))
+    assert run.controller.before_draft(run.ctx(), run.state).nodes == cap < 100
 
 
 def test_after_being_given_up_in_a_row_a_failed_trial_is_followed_by_the_longest_pause() -> None:

@@ -38,8 +38,9 @@ RECENT = 8
 """Budgets that the next tree's size follows."""
 
 SPARE = 1.25
-"""How many times the largest of them it is. Nodes that are grown and not verified cost the host's
-time, and where levels take passes a part of one."""
+"""How many times the second largest of them it is: one round that was surer than others does not
+make eight trees large. Nodes that are grown and not verified cost the host's time, and where levels
+take passes a part of one."""
 
 TRUST = 2.0
 """A stored price that one probe finds wrong by more than this factor is measured again."""
@@ -93,7 +94,7 @@ class BestBudget(BudgetController[Prices, Text]):
         if not state.request.switch.drafts:
             return Limits(0)
         recent = state.request.budgets
-        cap = max(LEAST_CAP, int(SPARE * max(recent))) if recent else FIRST_CAP
+        cap = max(LEAST_CAP, int(SPARE * sorted(recent)[-2:][0])) if recent else FIRST_CAP
         if not _switch(state).on:
             cap = min(cap, TRIAL_CAP)
         nodes = min(cap, self._max_nodes)
