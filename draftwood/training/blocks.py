@@ -297,9 +297,7 @@ def _from_checkpoint(
         model.d2t = found.d2t
         lacking = model.load_state_dict(found.state_dict(), strict=False).missing_keys
         assert all(name.startswith("selector.") for name in lacking)
-    for parameter in model.parameters():
-        parameter.requires_grad_(True)
-    return model, head
+    return model.requires_grad_(True), head
 
 
 def check_shape(found: DFlashConfig, asked: DFlashConfig, init: Path | str) -> None:

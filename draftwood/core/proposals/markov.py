@@ -17,11 +17,11 @@ class Markov(Proposal):
     """The law depends on the parent token, over a few candidates a position (DFlash 2).
 
     candidates: (D, C) int64 target ids of each position. first: (C,) scores at depth 1 given the
-    anchor; pair: (D-1, C, C) scores at depth d + 2, [d, i, j] of candidate j after
-    candidate i of the position before. q = softmax(score / T), filters applied, on the candidates.
-    A parent outside the candidates has no law: paths are made of candidates. What the token before
-    has to say is in the scores, so the law is surer than one without it: of temperatures from 0.8
-    to 1.9 the trees of the bundled drafter accept most at 1.3 and 1.4, 4% more than at 0.8.
+    anchor; pair: (D-1, C, C) scores at depth d + 2, [d, i, j] of candidate j after candidate i of
+    the position before. q = softmax(score / T), filters applied, on the candidates. A parent
+    outside the candidates has no law: paths are made of candidates. What the token before has to
+    say is in the scores, so the law is surer than one without it: of temperatures from 0.8 to 1.9
+    the trees of the bundled drafter accept most at 1.3 and 1.4, 4% more than at 0.8.
     """
 
     candidates: Tensor

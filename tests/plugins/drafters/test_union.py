@@ -125,6 +125,13 @@ def test_a_tree_grown_on_the_host_is_the_one_of_whole_laws(
     assert sorted(map(tuple, paths(one))) == sorted(map(tuple, paths(two)))
 
 
+def test_a_tree_is_scored_as_warm_as_the_surest_source_wants() -> None:
+    laws = {form: toy_proposal(form, 1, Sampling(1.0)) for form in ("markov", "factorized")}  # type: ignore[arg-type]
+    assert laws["markov"].coldest > laws["factorized"].coldest
+    assert union(*laws.values()).coldest == laws["markov"].coldest
+    assert union(laws["factorized"], guesses()).coldest == laws["factorized"].coldest
+
+
 def paths(tree: TokenTree) -> list[list[int]]:
     return [[tree.token_list[node] for node in tree.path(at)[1:]] for at in range(1, len(tree))]
 

@@ -38,7 +38,7 @@ class Selector(nn.Module):
         first = candidates.new_full((1, candidates.shape[1]), anchor if known else 0)
         before = torch.cat([first, candidates[:-1]])
         left = self.predecessor_codebook[before] * gates[:, None]
-        if not known:
+        if not known:  # asked of the anchor alone: candidates have rows
             left[0] = 0.0
         right = self.successor_codebook[candidates]
         scores = best[:, None] + left @ right.mT
