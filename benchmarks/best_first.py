@@ -14,7 +14,8 @@ import torch
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Factorized, Vocabulary
 from draftwood.core.randomness import Seeded
-from draftwood.core.values import Limits, TokenTree
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Limits
 from draftwood.plugins.trees.best_first import BestFirst
 from draftwood.plugins.trees.options import BestFirstOptions
 

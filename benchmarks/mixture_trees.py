@@ -12,11 +12,12 @@ import time
 import torch
 from attrs import frozen
 
-from draftwood.core.laws import best
+from draftwood.core.distributions import best
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Children, Factorized, Frontier, Mixture, Proposal, Vocabulary
 from draftwood.core.randomness import Seeded
-from draftwood.core.values import Limits, TokenTree
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Limits
 from draftwood.plugins.trees.best_first import BestFirst
 from draftwood.plugins.trees.options import BestFirstOptions
 

@@ -30,8 +30,8 @@ from draftwood.core.build import build_component, load_pipeline
 from draftwood.core.generation import Pipeline
 from draftwood.core.interfaces import Drafter, DraftSession, DraftWork, Target
 from draftwood.core.options import Sampling
-from draftwood.core.plugin import Kind
 from draftwood.core.proposals import Factorized, Vocabulary
+from draftwood.core.registry.plugin import Kind
 from draftwood.core.values import RoundStats
 
 VOCAB, DEPTH = 2048, 10

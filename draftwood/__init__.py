@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from draftwood.core.build import load_pipeline
+    from draftwood.core.draws import Draws
     from draftwood.core.errors import (
         CheckpointError,
         CompositionError,
@@ -28,12 +29,11 @@ if TYPE_CHECKING:
         UnsupportedTarget,
     )
     from draftwood.core.generation import Pipeline
-    from draftwood.core.hookspecs import hookimpl
     from draftwood.core.options import GenerationOptions
-    from draftwood.core.plugin import (
+    from draftwood.core.registry.hookspecs import hookimpl
+    from draftwood.core.registry.plugin import (
         ControllerTraits,
         DrafterTraits,
-        Draws,
         Kind,
         Plugin,
         TreeTraits,
@@ -59,9 +59,9 @@ _HOMES = {
     ),
     "draftwood.core.build": ("load_pipeline",),
     "draftwood.core.generation": ("Pipeline",),
-    "draftwood.core.hookspecs": ("hookimpl",),
+    "draftwood.core.registry.hookspecs": ("hookimpl",),
     "draftwood.core.options": ("GenerationOptions",),
-    "draftwood.core.plugin": (
+    "draftwood.core.registry.plugin": (
         "ControllerTraits",
         "DrafterTraits",
         "Draws",

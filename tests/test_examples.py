@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from draftwood.bench.prompts import load_prompts
-from draftwood.core.config import load_config
+from draftwood.core.config.pipeline import load_config
 from draftwood.training.config import load_training
 
 GEMMA = Path(__file__).parent.parent / "examples" / "gemma-270m"

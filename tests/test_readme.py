@@ -5,8 +5,8 @@ from pathlib import Path
 
 import yaml
 
-from draftwood.core.compose import check_composition
-from draftwood.core.config import builtin_pipelines, load_config
+from draftwood.core.config.compose import check_composition
+from draftwood.core.config.pipeline import builtin_pipelines, load_config
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -11,10 +11,10 @@ from clocks import Clock, Timed, place
 from draft_trees import rounded, tree_of
 from torch import Tensor
 
-from draftwood.core.tree_mask import TreeMask
-from draftwood.core.values import TokenTree
-from draftwood.plugins.verifiers.triton.attention.ancestors import ancestor_words
-from draftwood.plugins.verifiers.triton.attention.launch import attend
+from draftwood.core.kernels.tree_mask import TreeMask
+from draftwood.core.kernels.triton.attention.ancestors import ancestor_words
+from draftwood.core.kernels.triton.attention.launch import attend
+from draftwood.core.tree import TokenTree
 
 FLEX_SECONDS = 45.0  # it compiles a kernel per shape: left out where less time is left
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 4e-2}

@@ -3,7 +3,7 @@
 import math
 import random
 
-from draftwood.core.values import TokenTree
+from draftwood.core.tree import TokenTree
 
 DEEPEST = 15
 

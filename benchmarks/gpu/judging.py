@@ -11,14 +11,15 @@ from clocks import Clock, Timed, place
 from draft_trees import DEEPEST, rounded, straight, tree_of
 from torch import Tensor
 
+from draftwood.core.draws import Draws
 from draftwood.core.interfaces import Verifier
-from draftwood.core.node_laws import TargetLaws
+from draftwood.core.kernels.triton.compaction import compact
+from draftwood.core.node_distributions import TargetLaws
 from draftwood.core.options import Sampling
-from draftwood.core.plugin import Draws
 from draftwood.core.randomness import Seeded
-from draftwood.core.values import TokenTree, Verdict
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Verdict
 from draftwood.plugins.verifiers.options import TritonOptions
-from draftwood.plugins.verifiers.triton.compaction import compact
 from draftwood.plugins.verifiers.triton.verifier import Triton
 
 SAMPLINGS = {

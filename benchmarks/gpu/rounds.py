@@ -24,8 +24,8 @@ from draftwood.core.generation import Pipeline
 from draftwood.core.hf import HFTarget
 from draftwood.core.hf.costs import line
 from draftwood.core.interfaces import Verifier
-from draftwood.core.plugin import Kind
 from draftwood.core.proposals import Factorized
+from draftwood.core.registry.plugin import Kind
 from draftwood.core.values import RoundStats
 from draftwood.plugins.controllers.roofline.probing import ENOUGH, Probe, fit, monotone
 from draftwood.plugins.drafters.dflash.config import DFlashConfig

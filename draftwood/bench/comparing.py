@@ -10,7 +10,7 @@ from draftwood.bench.contestants import Contestant
 from draftwood.bench.measuring import Plan
 from draftwood.bench.records import Record
 from draftwood.core.interfaces import Target
-from draftwood.core.values import TokenTree
+from draftwood.core.tree import TokenTree
 
 BOUNDS = {torch.float64: 1e-9, torch.float32: 1e-4}
 """Margins below these are decided by rounding: a forward over a tree adds up in another order than

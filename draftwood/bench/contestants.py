@@ -12,14 +12,14 @@ from attrs import asdict, define, evolve, field, frozen
 from draftwood.bench.decoding import Decoded, decode
 from draftwood.core.assets import resolve
 from draftwood.core.build import load_pipeline
-from draftwood.core.compose import check_composition
-from draftwood.core.config import PipelineConfig, RuntimeConfig, TargetConfig, load_config
+from draftwood.core.config.compose import check_composition
+from draftwood.core.config.pipeline import PipelineConfig, RuntimeConfig, TargetConfig, load_config
 from draftwood.core.errors import RequestError
 from draftwood.core.generation import Pipeline
 from draftwood.core.interfaces import Target
 from draftwood.core.options import GenerationOptions
-from draftwood.core.plugin import Kind, VerifierTraits
-from draftwood.core.registry import Registry
+from draftwood.core.registry.plugin import Kind, VerifierTraits
+from draftwood.core.registry.registry import Registry
 
 BASELINES = ("hf-generate", "hf-prompt-lookup", "hf-assisted")
 """transformers' own decoding: plain, by prompt lookup, with a small assistant model."""

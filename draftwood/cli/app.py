@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 import draftwood
-from draftwood.core.registry import Record, Registry
+from draftwood.core.registry.registry import Record, Registry
 
 COMMANDS = {
     "run": "Decode a prompt and stream the text.",
@@ -36,7 +36,7 @@ class Session:
 
     @cached_property
     def registry(self) -> Registry:
-        from draftwood.core.manager import installed, load_plugins
+        from draftwood.core.registry.loader import installed, load_plugins
 
         return installed() if self.third_parties else load_plugins(third_parties=False)
 

@@ -16,7 +16,7 @@ from draftwood.cli.options import (
 
 if TYPE_CHECKING:
     from draftwood.core.interfaces import CostProbe, Target
-    from draftwood.core.interfaces.kernels import Kernels
+    from draftwood.core.kernels.protocol import Kernels
     from draftwood.plugins.controllers.roofline.calibration import Calibration
 
 JSON = {
@@ -77,8 +77,8 @@ def command(
     from attrs import evolve
 
     from draftwood.core.build import load_pipeline
-    from draftwood.core.compose import check_composition
-    from draftwood.core.config import load_config
+    from draftwood.core.config.compose import check_composition
+    from draftwood.core.config.pipeline import load_config
     from draftwood.plugins.controllers.roofline import store
 
     config = load_config(pipeline, settings, registry=session.registry)

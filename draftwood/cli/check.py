@@ -8,7 +8,7 @@ import click
 from draftwood.cli.app import Session
 from draftwood.cli.options import json_option, pipeline_argument, print_json
 from draftwood.core.errors import ConfigError
-from draftwood.core.plugin import Kind
+from draftwood.core.registry.plugin import Kind
 
 JSON = {
     "pipeline": "as given",
@@ -33,8 +33,8 @@ def command(session: Session, pipeline: str, settings: tuple[str, ...], as_json:
       draftwood check bastion
       draftwood check pipeline.yaml --set tree.max_nodes=64
     """
-    from draftwood.core.compose import check_composition, remarks
-    from draftwood.core.config import load_config
+    from draftwood.core.config.compose import check_composition, remarks
+    from draftwood.core.config.pipeline import load_config
 
     try:
         config = load_config(pipeline, settings, registry=session.registry)

@@ -13,7 +13,8 @@ from attrs import frozen
 if TYPE_CHECKING:
     from rich.tree import Tree
 
-    from draftwood.core.values import RoundStats, TokenTree
+    from draftwood.core.tree import TokenTree
+    from draftwood.core.values import RoundStats
 
 Decode = Callable[[Sequence[int]], str]
 

@@ -10,9 +10,9 @@ from draftwood.cli.app import Session
 from draftwood.cli.options import json_option, pipeline_argument, print_json
 
 if TYPE_CHECKING:
-    from draftwood.core.config import Component, PipelineConfig
+    from draftwood.core.config.pipeline import Component, PipelineConfig
+    from draftwood.core.draws import Draws
     from draftwood.core.generation import Pipeline
-    from draftwood.core.plugin import Draws
     from draftwood.testing.lossless import Report
 
 JSON = {
@@ -68,8 +68,8 @@ def command(
       draftwood lossless pipeline.yaml --json
       TRITON_INTERPRET=1 draftwood lossless dflash --set verifier.use=triton --bias 0.3
     """
-    from draftwood.core.compose import check_composition
-    from draftwood.core.config import load_config
+    from draftwood.core.config.compose import check_composition
+    from draftwood.core.config.pipeline import load_config
 
     config = load_config(pipeline, settings, registry=session.registry)
     check_composition(config, session.registry)
@@ -83,8 +83,9 @@ def command(
 
 def examine(config: "PipelineConfig", session: Session, *, bias: float, quiet: bool) -> "Report":
     """Gather the evidence, saying what is being done unless quiet. bias: as in `check_law`."""
-    from draftwood.core.compose import traits_of
-    from draftwood.core.plugin import Draws, Kind
+    from draftwood.core.config.compose import traits_of
+    from draftwood.core.draws import Draws
+    from draftwood.core.registry.plugin import Kind
     from draftwood.testing.decisions import check_decisions
     from draftwood.testing.lossless import Report, check_exact, check_law, check_parity
 
@@ -171,7 +172,7 @@ def render(report: "Report") -> str:
 
 def _draws(verifier: "Component") -> frozenset["Draws"]:
     """How the nodes of the trees that it verifies may be chosen."""
-    from draftwood.core.compose import traits_of
+    from draftwood.core.config.compose import traits_of
 
     draws: frozenset[Draws] = traits_of(verifier.entry, verifier.options).draws
     return draws

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from draftwood.cli.app import COMMANDS, app
-from draftwood.core.config import builtin_pipelines
-from draftwood.core.manager import load_plugins
+from draftwood.core.config.pipeline import builtin_pipelines
+from draftwood.core.registry.loader import load_plugins
 
 INTRODUCTION = """\
 # Command line

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from draftwood.core.hookspecs import hookimpl
+from draftwood.core.registry.hookspecs import hookimpl
 
 if TYPE_CHECKING:
     import click

@@ -25,8 +25,8 @@ def command(session: Session, output: Path | None) -> None:
     """
     import json
 
+    from draftwood.core.config.schema import pipeline_schema
     from draftwood.core.errors import DraftwoodError
-    from draftwood.core.schema import pipeline_schema
 
     schema = pipeline_schema(session.registry)
     if output is None:

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from draftwood.core.assets import resolve
-from draftwood.core.compose import check_composition
-from draftwood.core.config import PipelineConfig, TargetConfig, load_config
+from draftwood.core.config.compose import check_composition
+from draftwood.core.config.pipeline import PipelineConfig, TargetConfig, load_config
 from draftwood.core.generation import Pipeline
 from draftwood.core.interfaces import Target
-from draftwood.core.manager import installed
-from draftwood.core.plugin import Kind
-from draftwood.core.registry import Registry
+from draftwood.core.registry.loader import installed
+from draftwood.core.registry.plugin import Kind
+from draftwood.core.registry.registry import Registry
 
 
 def load_pipeline(

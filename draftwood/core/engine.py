@@ -16,6 +16,7 @@ from typing import Any
 from attrs import astuple, define, evolve, field, frozen
 from torch import Tensor
 
+from draftwood.core.draws import Draws
 from draftwood.core.errors import RequestError
 from draftwood.core.interfaces import (
     BudgetController,
@@ -28,24 +29,16 @@ from draftwood.core.interfaces import (
     TreePolicy,
     Verifier,
 )
-from draftwood.core.node_laws import Processor, TargetLaws
+from draftwood.core.node_distributions import Processor, TargetLaws
 from draftwood.core.options import GenerationOptions
 from draftwood.core.pending import Pending
-from draftwood.core.plugin import Draws
 from draftwood.core.processes import agree
 from draftwood.core.randomness import Randomness
 from draftwood.core.stats import RequestStats
 from draftwood.core.stopping import Length, StopRule, append_until_stop
 from draftwood.core.stopwatch import Stopwatch, device_marks
-from draftwood.core.values import (
-    Forwarded,
-    Limits,
-    RoundContext,
-    RoundStats,
-    Timings,
-    TokenTree,
-    Verdict,
-)
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Forwarded, Limits, RoundContext, RoundStats, Timings, Verdict
 
 
 @frozen(eq=False)

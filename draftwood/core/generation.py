@@ -17,7 +17,7 @@ from draftwood.core.interfaces import (
     TreePolicy,
     Verifier,
 )
-from draftwood.core.node_laws import Processor
+from draftwood.core.node_distributions import Processor
 from draftwood.core.options import GenerationOptions
 from draftwood.core.processes import agree
 from draftwood.core.randomness import Seeded
@@ -293,7 +293,7 @@ class Pipeline:
 
 def _default_verifier() -> Verifier:
     from draftwood.core.build import build_component
-    from draftwood.core.plugin import Kind
+    from draftwood.core.registry.plugin import Kind
 
     verifier: Verifier = build_component(Kind.VERIFIER, "match")
     return verifier

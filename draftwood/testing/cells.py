@@ -6,6 +6,7 @@ from typing import Any
 
 from attrs import frozen
 
+from draftwood.core.draws import Draws
 from draftwood.core.engine import Engine
 from draftwood.core.interfaces import (
     BudgetController,
@@ -15,7 +16,7 @@ from draftwood.core.interfaces import (
     Verifier,
 )
 from draftwood.core.options import GenerationOptions
-from draftwood.core.plugin import Draws, Law
+from draftwood.core.registry.plugin import Law
 from draftwood.plugins.controllers.fixed import Fixed
 from draftwood.plugins.controllers.options import FixedOptions, RooflineOptions
 from draftwood.plugins.controllers.roofline import Roofline

@@ -11,12 +11,13 @@ from collections.abc import Collection, Sequence
 import torch
 from attrs import frozen
 
+from draftwood.core.draws import Draws
 from draftwood.core.interfaces import Verifier
-from draftwood.core.node_laws import TargetLaws
+from draftwood.core.node_distributions import TargetLaws
 from draftwood.core.options import Sampling
-from draftwood.core.plugin import Draws
 from draftwood.core.randomness import Seeded
-from draftwood.core.values import Limits, TokenTree, Verdict
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Limits, Verdict
 from draftwood.testing.cells import FILTERS, LAWS, TEMPERATURES, TREES
 from draftwood.testing.toys import RepetitionPenalty, seeded, toy_proposal
 

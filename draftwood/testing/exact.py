@@ -11,10 +11,10 @@ import attrs
 import torch
 from attrs import frozen
 
+from draftwood.core.distributions import sampling_law
 from draftwood.core.engine import Engine, Request, Run
 from draftwood.core.generation import Pipeline
-from draftwood.core.laws import sampling_law
-from draftwood.core.node_laws import Processor
+from draftwood.core.node_distributions import Processor
 from draftwood.core.options import GenerationOptions
 from draftwood.testing.enumeration import Enumerating, Key, outcomes
 from draftwood.testing.oracle import OracleTarget, ScriptedClock

@@ -8,10 +8,11 @@ from attrs import define, field
 from torch import Tensor
 
 from draftwood.core.interfaces import Drafter, DraftSession, DraftWork, Target, TargetSession
-from draftwood.core.interfaces.kernels import Kernels
+from draftwood.core.kernels.protocol import Kernels
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Proposal
-from draftwood.core.values import Forwarded, TokenTree
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Forwarded
 
 Prefix = tuple[int, ...]
 

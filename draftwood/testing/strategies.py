@@ -10,11 +10,13 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
+from draftwood.core.draws import Draws
 from draftwood.core.options import Sampling
-from draftwood.core.plugin import Draws, Law
 from draftwood.core.proposals import Proposal
 from draftwood.core.randomness import Seeded
-from draftwood.core.values import Limits, TokenTree
+from draftwood.core.registry.plugin import Law
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Limits
 from draftwood.testing.cells import CONTROLLERS, FILTERS, LAWS, TREES, VERIFIERS, Cell
 from draftwood.testing.toys import DEPTH, VOCAB, toy_proposal
 

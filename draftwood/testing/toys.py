@@ -16,9 +16,10 @@ from torch import Tensor
 
 from draftwood.core.interfaces import BudgetController, ControllerState, CostProbe
 from draftwood.core.options import Sampling
-from draftwood.core.plugin import Law
 from draftwood.core.proposals import Factorized, Markov, Mixture, Points, Proposal, Vocabulary
-from draftwood.core.values import Limits, RoundContext, RoundStats, TokenTree
+from draftwood.core.registry.plugin import Law
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Limits, RoundContext, RoundStats
 from draftwood.testing.oracle import OracleDrafter, OracleTarget, Prefix
 from draftwood.testing.proposals import Autoregressive, Path
 

@@ -8,7 +8,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from draftwood.core.laws import sampling_law
+from draftwood.core.distributions import sampling_law
 from draftwood.core.options import Sampling
 from draftwood.plugins.drafters.dblast.model import DBlastModel
 from draftwood.training.features import Features

@@ -12,10 +12,10 @@ import attrs
 from attrs import field, frozen
 from attrs.validators import and_, ge, gt, le, lt, min_len, optional
 
-from draftwood.core.config import as_options
-from draftwood.core.document import Node, apply_settings, read_file
+from draftwood.core.config.document import Node, apply_settings, read_file
+from draftwood.core.config.pipeline import as_options
+from draftwood.core.config.structure import shown
 from draftwood.core.errors import ConfigError, Problem
-from draftwood.core.structure import shown
 
 
 def _shares(_: Any, attribute: "attrs.Attribute[Any]", value: tuple[float, ...]) -> None:

@@ -7,13 +7,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from draftwood.bench.expected import RULES, expected_accepted
 from draftwood.core.errors import RequestError
 from draftwood.core.interfaces import NodeLaws
 from draftwood.core.randomness import Seeded
-from draftwood.core.values import Limits, TokenTree
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Limits
 from draftwood.testing import Enumerating, outcomes, toy_proposal, toy_target
 from draftwood.testing.cells import EVERY_TREE, MIXTURE_TREES, PROMPT, VERIFIERS, Cell
+from studies.dblast.expected import RULES, expected_accepted
 
 
 class Laws(NodeLaws):

@@ -11,7 +11,8 @@ from draftwood.bench.measuring import Plan, measure
 from draftwood.bench.schedule import schedule
 from draftwood.core.errors import ConfigError, RequestError
 from draftwood.core.proposals import Guesses
-from draftwood.core.values import RoundStats, Timings, TokenTree, Verdict
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import RoundStats, Timings, Verdict
 from draftwood.testing import OracleTarget
 
 from .conftest import PROMPTS

@@ -6,7 +6,21 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from draftwood.bench.mixtures import (
+from draftwood.core.engine import Engine, Request
+from draftwood.core.errors import RequestError
+from draftwood.core.interfaces import Drafter
+from draftwood.core.options import GenerationOptions, Sampling
+from draftwood.core.proposals import Factorized, Mixture, Proposal
+from draftwood.core.randomness import Seeded
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Limits
+from draftwood.plugins.trees.branches import Branches, Lottery
+from draftwood.plugins.trees.options import LotteryOptions, SampledOptions
+from draftwood.plugins.trees.sampled import Sampled
+from draftwood.plugins.verifiers.match import Match
+from draftwood.testing import OracleDrafter, toy_drafter, toy_target
+from draftwood.testing.toys import toy_mixtures
+from studies.dblast.mixtures import (
     ARGMAX,
     BRANCHES,
     COMPARISONS,
@@ -27,22 +41,9 @@ from draftwood.bench.mixtures import (
     offering,
     report,
 )
-from draftwood.bench.offers import Replay, Seen, merge
-from draftwood.bench.tuning import curve
-from draftwood.bench.tuning import offering as candidates
-from draftwood.core.engine import Engine, Request
-from draftwood.core.errors import RequestError
-from draftwood.core.interfaces import Drafter
-from draftwood.core.options import GenerationOptions, Sampling
-from draftwood.core.proposals import Factorized, Mixture, Proposal
-from draftwood.core.randomness import Seeded
-from draftwood.core.values import Limits, TokenTree
-from draftwood.plugins.trees.branches import Branches, Lottery
-from draftwood.plugins.trees.options import LotteryOptions, SampledOptions
-from draftwood.plugins.trees.sampled import Sampled
-from draftwood.plugins.verifiers.match import Match
-from draftwood.testing import OracleDrafter, toy_drafter, toy_target
-from draftwood.testing.toys import toy_mixtures
+from studies.dblast.offers import Replay, Seen, merge
+from studies.dblast.tuning import curve
+from studies.dblast.tuning import offering as candidates
 
 VOCAB, DEPTH = 5, 3
 SAMPLING = ("temperature", "top_k", "top_p")

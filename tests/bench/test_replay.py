@@ -6,18 +6,12 @@ import random
 
 import pytest
 
-from draftwood.bench.replay import ablation
-from draftwood.bench.replay.recording import SIZES, Parts, Round, Text, record, walk
-from draftwood.bench.replay.shapes import Conditionals, beam, random_tree
-from draftwood.bench.replay.times import Times
-from draftwood.bench.replay.walking import Adaptive, fixed, oracle
-from draftwood.cli.ablate.budget import JSON
 from draftwood.core.build import load_pipeline
 from draftwood.core.engine import Engine
 from draftwood.core.errors import RequestError
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Factorized, Vocabulary
-from draftwood.core.values import TokenTree
+from draftwood.core.tree import TokenTree
 from draftwood.plugins.controllers.fixed import Fixed
 from draftwood.plugins.controllers.options import FixedOptions, RooflineOptions
 from draftwood.plugins.controllers.roofline import Roofline
@@ -26,6 +20,12 @@ from draftwood.plugins.controllers.roofline.probing import Probe
 from draftwood.plugins.controllers.roofline.table import Table
 from draftwood.plugins.trees.best_first import BestFirst
 from draftwood.plugins.trees.options import BestFirstOptions
+from studies.budget import ablation
+from studies.budget.command import JSON
+from studies.budget.recording import SIZES, Parts, Round, Text, record, walk
+from studies.budget.shapes import Conditionals, beam, random_tree
+from studies.budget.times import Times
+from studies.budget.walking import Adaptive, fixed, oracle
 
 from .conftest import ALPHABET
 

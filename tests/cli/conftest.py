@@ -66,7 +66,7 @@ def small_target(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     real = build.load_pipeline
 
     def load_pipeline(source: Any, settings: Any = (), **named: Any) -> Any:
-        from draftwood.core.config import load_config
+        from draftwood.core.config.pipeline import load_config
 
         config = load_config(source, settings, registry=named.get("registry"))
         assert config.target is not None

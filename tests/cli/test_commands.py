@@ -11,7 +11,7 @@ from draftwood.cli import doctor
 from draftwood.cli.app import COMMANDS, app
 from draftwood.cli.check import JSON as CHECK_JSON
 from draftwood.cli.reference import reference
-from draftwood.core.config import builtin_pipelines
+from draftwood.core.config.pipeline import builtin_pipelines
 
 ROOT = Path(__file__).parents[2]
 # Checked against no model in particular, so that these tests hold without the bundled one.

@@ -8,11 +8,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from draftwood.cli import tune_zt
-from draftwood.cli.ablate import dblast
 from draftwood.core.assets import resolve
-from draftwood.core.config import load_config
+from draftwood.core.config.pipeline import load_config
 from draftwood.plugins.drafters.dblast.model import DBlastModel
+from studies import dblast
+from studies.dblast import tune_zt
 
 from .conftest import Draftwood
 

@@ -9,12 +9,15 @@ import pytest
 from attrs import evolve
 
 from draftwood.cli.lossless import JSON
-from draftwood.core import build, manager
+from draftwood.core import build
+from draftwood.core.draws import Draws
 from draftwood.core.interfaces import NodeLaws
-from draftwood.core.plugin import Draws, Kind, Plugin, VerifierTraits
 from draftwood.core.randomness import Randomness
-from draftwood.core.registry import Registered, Source
-from draftwood.core.values import TokenTree, Verdict
+from draftwood.core.registry import loader as manager
+from draftwood.core.registry.plugin import Kind, Plugin, VerifierTraits
+from draftwood.core.registry.registry import Registered, Source
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Verdict
 from draftwood.plugins.verifiers.match import Match
 from draftwood.plugins.verifiers.options import MatchOptions
 from draftwood.testing import OracleTarget

@@ -8,16 +8,16 @@ import pytest
 from attrs import Attribute, field, frozen
 from attrs.validators import ge
 
-from draftwood.core.plugin import (
+from draftwood.core.draws import Draws
+from draftwood.core.registry.plugin import (
     ControllerTraits,
     DrafterTraits,
-    Draws,
     Kind,
     Plugin,
     TreeTraits,
     VerifierTraits,
 )
-from draftwood.core.registry import Record, Registered, Registry, Source
+from draftwood.core.registry.registry import Record, Registered, Registry, Source
 
 
 class Mode(Enum):

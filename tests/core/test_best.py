@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftwood.core.laws import best
+from draftwood.core.distributions import best
 
 weights = st.lists(st.sampled_from([0.0, 1.0, 2.0, 4.0]), min_size=2, max_size=12)
 

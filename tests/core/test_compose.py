@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from draftwood.core.compose import check_composition, remarks
-from draftwood.core.config import load_config
+from draftwood.core.config.compose import check_composition, remarks
+from draftwood.core.config.pipeline import load_config
 from draftwood.core.errors import CompositionError
-from draftwood.core.plugin import DrafterTraits, Kind, Plugin
-from draftwood.core.registry import Registered, Registry, Source
+from draftwood.core.registry.plugin import DrafterTraits, Kind, Plugin
+from draftwood.core.registry.registry import Registered, Registry, Source
 
 PARTS = {
     "target": {"model": "some/model"},

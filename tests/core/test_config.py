@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftwood.core.config import (
+from draftwood.core.config.document import read_text
+from draftwood.core.config.pipeline import (
     GenerationOptions,
     PipelineConfig,
     RuntimeConfig,
@@ -15,7 +16,6 @@ from draftwood.core.config import (
     load_config,
     load_options,
 )
-from draftwood.core.document import read_text
 from draftwood.core.errors import ConfigError
 
 GOOD = """\

@@ -10,15 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draftwood.core import pending
+from draftwood.core.draws import Draws
 from draftwood.core.engine import Engine, Request, Run, Step
 from draftwood.core.errors import NonFiniteLogits, RequestError
 from draftwood.core.interfaces import BudgetController, DraftWork, GoOn, TreePolicy
 from draftwood.core.options import GenerationOptions, Sampling
-from draftwood.core.plugin import Draws
 from draftwood.core.proposals import Points, Proposal
 from draftwood.core.randomness import Seeded
 from draftwood.core.stopping import EndOfText, StopRule
-from draftwood.core.values import Limits, RoundContext, TokenTree, Verdict
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Limits, RoundContext, Verdict
 from draftwood.plugins.verifiers.match import Match
 from draftwood.testing import OracleDrafter, OracleTarget, ScriptedClock
 

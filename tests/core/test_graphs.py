@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from draftwood.core import graphs
-from draftwood.core.graphs import ROWS, Shelf
+from draftwood.core.kernels import graphs
+from draftwood.core.kernels.graphs import ROWS, Shelf
 
 
 class Memory:

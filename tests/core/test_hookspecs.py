@@ -10,8 +10,9 @@ import click
 import pytest
 
 import draftwood
-from draftwood.core import hookspecs, manager
-from draftwood.core.plugin import Plugin
+from draftwood.core.registry import hookspecs
+from draftwood.core.registry import loader as manager
+from draftwood.core.registry.plugin import Plugin
 
 HOOKS = {name: spec for name, spec in vars(hookspecs).items() if name.startswith("draftwood_")}
 EXPECTED = {

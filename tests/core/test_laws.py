@@ -12,7 +12,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from draftwood.core.laws import best, sampling_law
+from draftwood.core.distributions import best, sampling_law
 from draftwood.core.options import GREEDY_BELOW, Sampling
 
 SETTINGS = st.builds(

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftwood.core.laws import best
+from draftwood.core.distributions import best
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Factorized, Frontier, Mixture, Vocabulary
 from draftwood.core.randomness import Seeded

@@ -10,7 +10,7 @@ import pytest
 from attrs import field, frozen
 
 from draftwood.core.options import GenerationOptions
-from draftwood.core.optiontypes import faults
+from draftwood.core.registry.option_types import faults
 
 
 class Colour(Enum):

@@ -4,9 +4,9 @@ import jsonschema
 import pytest
 import yaml
 
-from draftwood.core.config import builtin_pipelines, load_config
+from draftwood.core.config.pipeline import builtin_pipelines, load_config
+from draftwood.core.config.schema import pipeline_schema
 from draftwood.core.errors import ConfigError
-from draftwood.core.schema import pipeline_schema
 
 BASE = {"target": {"model": "builtin"}}
 

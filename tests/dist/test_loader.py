@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from draftwood.core.errors import PluginError
-from draftwood.core.manager import load_plugins
-from draftwood.core.plugin import Kind
-from draftwood.core.registry import Record, Refusal, Registered, Registry
+from draftwood.core.registry.loader import load_plugins
+from draftwood.core.registry.plugin import Kind
+from draftwood.core.registry.registry import Record, Refusal, Registered, Registry
 
 
 def load(site: Path, **settings: object) -> Registry:

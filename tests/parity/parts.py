@@ -10,8 +10,8 @@ from attrs import frozen
 from draftwood.core.build import build_component
 from draftwood.core.generation import Generation, Pipeline
 from draftwood.core.interfaces import CostProbe, Target
-from draftwood.core.manager import installed
-from draftwood.core.plugin import Kind
+from draftwood.core.registry.loader import installed
+from draftwood.core.registry.plugin import Kind
 from draftwood.plugins.controllers.measured import Measured
 from draftwood.plugins.controllers.options import MeasuredOptions, RooflineOptions
 from draftwood.plugins.controllers.roofline import Roofline

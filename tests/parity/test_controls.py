@@ -10,7 +10,8 @@ from draftwood.core.hf import masks
 from draftwood.core.hf.cache import TreeCache
 from draftwood.core.interfaces import NodeLaws
 from draftwood.core.randomness import Randomness
-from draftwood.core.values import TokenTree, Verdict
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Verdict
 from draftwood.plugins.verifiers.match import Match
 
 from .parts import Case, assert_same_text, plain, speculated, speculative

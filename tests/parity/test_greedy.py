@@ -2,8 +2,8 @@
 
 import pytest
 
-from draftwood.core.manager import installed
-from draftwood.core.plugin import Kind
+from draftwood.core.registry.loader import installed
+from draftwood.core.registry.plugin import Kind
 
 from .models import ARCHITECTURES, ATTENTIONS, WINDOW, WINDOWED, generated
 from .parts import (

@@ -67,7 +67,7 @@ def test_a_penalty_that_sees_committed_tokens_only_is_told_apart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The usual mistake: every node of a round is penalised as if it followed the anchor."""
-    from draftwood.core.values import TokenTree
+    from draftwood.core.tree import TokenTree
 
     case = case_of("no_repeat_ngram_size")
     expected = plain(case)

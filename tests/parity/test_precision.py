@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
+from draftwood.core.distributions import sampling_law
 from draftwood.core.generation import Generation
 from draftwood.core.hf import HFTarget
-from draftwood.core.laws import sampling_law
 from draftwood.core.options import Sampling
 from draftwood.core.randomness import Seeded
-from draftwood.core.values import TokenTree
+from draftwood.core.tree import TokenTree
 
 from .models import ARCHITECTURES, ATTENTIONS, logits_along, target_of
 from .parts import NEW, TREES, Case, first_difference, plain, speculated, speculative

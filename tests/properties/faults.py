@@ -6,15 +6,16 @@ from collections.abc import Callable
 import torch
 from attrs import evolve
 
+from draftwood.core.distributions import sampling_law
+from draftwood.core.draws import Draws
 from draftwood.core.engine import Engine, Run, Stopwatch
 from draftwood.core.interfaces import NodeLaws
-from draftwood.core.laws import sampling_law
-from draftwood.core.node_laws import TargetLaws
+from draftwood.core.node_distributions import TargetLaws
 from draftwood.core.options import Sampling
-from draftwood.core.plugin import Draws
 from draftwood.core.proposals import Factorized, Mixture, Proposal, Vocabulary
 from draftwood.core.randomness import Randomness
-from draftwood.core.values import Forwarded, Limits, RoundContext, TokenTree, Verdict
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Forwarded, Limits, RoundContext, Verdict
 from draftwood.plugins.controllers.fixed import Fixed
 from draftwood.plugins.trees.best_first import BestFirst
 from draftwood.plugins.trees.options import BestFirstOptions, SampledOptions

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from draftwood.core.interfaces import NodeLaws, Verifier
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Proposal
-from draftwood.core.values import Limits, TokenTree
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Limits
 from draftwood.plugins.verifiers.match import Match
 from draftwood.plugins.verifiers.multi_round import MultiRound
 from draftwood.plugins.verifiers.ratio import Ratio

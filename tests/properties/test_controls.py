@@ -7,12 +7,13 @@ import pytest
 import torch
 from attrs import frozen
 
+from draftwood.core.draws import Draws
 from draftwood.core.engine import Request
 from draftwood.core.errors import TestingError, TreeError
 from draftwood.core.interfaces import BudgetController, ControllerState
-from draftwood.core.plugin import Draws
 from draftwood.core.randomness import Randomness
-from draftwood.core.values import Limits, TokenTree
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Limits
 from draftwood.plugins.trees.options import SampledOptions
 from draftwood.testing import Cell, assert_lossless, compare
 

@@ -18,7 +18,8 @@ from draftwood.core.engine import Engine, Request, Run
 from draftwood.core.interfaces import NodeLaws
 from draftwood.core.options import GenerationOptions
 from draftwood.core.randomness import Randomness, Seeded
-from draftwood.core.values import TokenTree, Verdict
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Verdict
 from draftwood.plugins.verifiers.match import Match
 from draftwood.testing import Adversary, OracleDrafter, OracleTarget, ScriptedClock
 from draftwood.testing.cells import TREES

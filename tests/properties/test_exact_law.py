@@ -8,14 +8,15 @@ import itertools
 
 import pytest
 
-from draftwood.core.compose import check_composition
-from draftwood.core.config import load_config
+from draftwood.core.config.compose import check_composition
+from draftwood.core.config.pipeline import load_config
 from draftwood.core.engine import Engine
 from draftwood.core.errors import CompositionError
 from draftwood.core.interfaces import NodeLaws
 from draftwood.core.options import GenerationOptions
 from draftwood.core.randomness import Randomness
-from draftwood.core.values import TokenTree, Verdict
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Verdict
 from draftwood.plugins.trees.best_first import BestFirst
 from draftwood.plugins.trees.options import BestFirstOptions
 from draftwood.plugins.verifiers.match import Match

@@ -9,7 +9,8 @@ from attrs import evolve
 from draftwood.core.interfaces import Drafter, DraftWork
 from draftwood.core.proposals import Mixture, Proposal
 from draftwood.core.randomness import Randomness
-from draftwood.core.values import Limits, TokenTree
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Limits
 from draftwood.plugins.trees.branches import Lottery, lottery_chain
 from draftwood.plugins.trees.options import SampledOptions
 from draftwood.testing import Enumerating, outcomes

@@ -10,14 +10,15 @@ import torch
 from attrs import evolve
 from properties import faults
 
+from draftwood.core.distributions import sampling_law
+from draftwood.core.draws import Draws
 from draftwood.core.engine import Engine, Request
 from draftwood.core.interfaces import NodeLaws
-from draftwood.core.laws import sampling_law
 from draftwood.core.options import GenerationOptions, Sampling
-from draftwood.core.plugin import Draws
 from draftwood.core.proposals import Factorized, Proposal, Vocabulary
 from draftwood.core.randomness import Randomness, Seeded
-from draftwood.core.values import TokenTree, Verdict
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Verdict
 from draftwood.plugins.controllers.fixed import Fixed
 from draftwood.plugins.controllers.options import FixedOptions
 from draftwood.plugins.trees.best_first import BestFirst

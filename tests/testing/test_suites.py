@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from draftwood.core.draws import Draws
 from draftwood.core.interfaces import Target
-from draftwood.core.plugin import ControllerTraits, Draws, Plugin, TreeTraits, VerifierTraits
+from draftwood.core.registry.plugin import ControllerTraits, Plugin, TreeTraits, VerifierTraits
 from draftwood.plugins.controllers.options import FixedOptions
 from draftwood.plugins.trees.options import SampledOptions
 from draftwood.plugins.verifiers.options import MatchOptions
@@ -144,7 +145,7 @@ class WrongQ(DrafterSuite):
 
     @property
     def traits(self) -> Any:
-        from draftwood.core.plugin import DrafterTraits
+        from draftwood.core.registry.plugin import DrafterTraits
 
         return DrafterTraits("factorized", 2)
 

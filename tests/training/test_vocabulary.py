@@ -155,7 +155,7 @@ def test_a_run_exports_a_head_of_the_targets_rows_and_says_which(run, target):
 def test_a_pipeline_with_it_says_what_the_target_says(run, target):
     """In float32 and greedily, token by token; some drafts accepted, some not."""
     from draftwood.core.build import build_component
-    from draftwood.core.plugin import Kind
+    from draftwood.core.registry.plugin import Kind
 
     drafter = DFlash(DFlashOptions(checkpoint=run.parent / "out"))
     pipeline = Pipeline(

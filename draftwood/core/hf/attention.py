@@ -18,8 +18,8 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from draftwood.core.errors import UnsupportedTarget
-from draftwood.core.interfaces.kernels import Kernels
-from draftwood.core.tree_mask import TreeMask
+from draftwood.core.kernels.protocol import Kernels
+from draftwood.core.kernels.tree_mask import TreeMask
 
 NAME = "draftwood"
 KEYWORD = "tree_attention"

@@ -13,8 +13,8 @@ from attrs import define, field, frozen
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from draftwood.core.graphs import Shelf
-from draftwood.core.interfaces.kernels import Kernels
+from draftwood.core.kernels.graphs import Shelf
+from draftwood.core.kernels.protocol import Kernels
 
 ROWS = 256  # capacities are multiples of this, with at least as much to spare when they grow
 GROWTH = 1.5

@@ -9,8 +9,8 @@ import torch
 from draftwood.core.errors import UnsupportedTarget
 from draftwood.core.hf.masks import layer_kinds
 from draftwood.core.hf.versions import accepts, text_config
-from draftwood.core.interfaces.kernels import Kernels
-from draftwood.core.values import TokenTree
+from draftwood.core.kernels.protocol import Kernels
+from draftwood.core.tree import TokenTree
 
 if TYPE_CHECKING:
     from draftwood.core.hf.target import HFSession, HFTarget

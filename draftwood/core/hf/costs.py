@@ -13,9 +13,9 @@ import torch
 
 from draftwood.core.hf.graphs import SIZES
 from draftwood.core.hf.versions import VERSION
-from draftwood.core.interfaces.kernels import Kernels
+from draftwood.core.kernels.protocol import Kernels
 from draftwood.core.processes import agree
-from draftwood.core.values import TokenTree
+from draftwood.core.tree import TokenTree
 
 if TYPE_CHECKING:
     from draftwood.core.hf.target import HFSession, HFTarget

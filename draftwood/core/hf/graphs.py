@@ -14,11 +14,11 @@ from attrs import define, field
 from torch import Tensor
 
 from draftwood.core.errors import UnsupportedTarget
-from draftwood.core.graphs import Capturing, Shelf, on_device
 from draftwood.core.hf import attention
 from draftwood.core.hf.cache import Buffers, TreeCache
-from draftwood.core.tree_mask import TreeMask
-from draftwood.core.values import TokenTree
+from draftwood.core.kernels.graphs import Capturing, Shelf, on_device
+from draftwood.core.kernels.tree_mask import TreeMask
+from draftwood.core.tree import TokenTree
 
 if TYPE_CHECKING:
     from draftwood.core.hf.target import HFSession, HFTarget

@@ -5,9 +5,9 @@ from attrs import frozen
 from torch import Tensor
 
 from draftwood.core.hf.masks import chain
-from draftwood.core.interfaces.kernels import Kernels
-from draftwood.core.tree_mask import TreeMask, ancestor_words
-from draftwood.core.values import TokenTree
+from draftwood.core.kernels.protocol import Kernels
+from draftwood.core.kernels.tree_mask import TreeMask, ancestor_words
+from draftwood.core.tree import TokenTree
 
 
 @frozen(eq=False)

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from draftwood.core import devices
 from draftwood.core.errors import RequestError, TreeError, UnsupportedTarget
-from draftwood.core.graphs import Capturing
 from draftwood.core.hf import attention, checks, parallel
 from draftwood.core.hf.cache import ShapeProbe, TreeCache
 from draftwood.core.hf.graphs import Mode, Scored, wanted
@@ -18,10 +17,12 @@ from draftwood.core.hf.rows import Rows
 from draftwood.core.hf.taps import Taps, decoder_of, side_by_side
 from draftwood.core.hf.versions import accepts, cache_keyword, text_config
 from draftwood.core.interfaces.controller import CostProbe
-from draftwood.core.interfaces.kernels import Kernels
 from draftwood.core.interfaces.target import Target, TargetSession
+from draftwood.core.kernels.graphs import Capturing
+from draftwood.core.kernels.protocol import Kernels
 from draftwood.core.processes import same
-from draftwood.core.values import Forwarded, TokenTree
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Forwarded
 
 
 class HFSession(TargetSession):

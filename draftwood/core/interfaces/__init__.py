@@ -11,10 +11,10 @@ from draftwood.core.interfaces.controller import (
     Forecast,
 )
 from draftwood.core.interfaces.drafter import Drafter, DraftSession, DraftWork
-from draftwood.core.interfaces.kernels import Kernels
 from draftwood.core.interfaces.target import Target, TargetSession
 from draftwood.core.interfaces.tree import GoOn, TreePolicy
 from draftwood.core.interfaces.verifier import NodeLaws, Verifier
+from draftwood.core.kernels.protocol import Kernels
 
 __all__ = [
     "BudgetController",

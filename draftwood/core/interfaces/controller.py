@@ -6,7 +6,8 @@ from typing import Generic, Protocol, TypeVar
 
 from attrs import frozen
 
-from draftwood.core.values import Limits, RoundContext, RoundStats, TokenTree
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Limits, RoundContext, RoundStats
 
 M = TypeVar("M")
 R = TypeVar("R")

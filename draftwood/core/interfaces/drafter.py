@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from attrs import frozen
 from torch import Tensor
 
-from draftwood.core.graphs import Capturing
-from draftwood.core.interfaces.kernels import Kernels
 from draftwood.core.interfaces.target import Target
+from draftwood.core.kernels.graphs import Capturing
+from draftwood.core.kernels.protocol import Kernels
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Proposal
 from draftwood.core.randomness import Randomness
@@ -49,7 +49,7 @@ class DraftWork:
 class Drafter(ABC):
     """Proposes a law over the next tokens. Immutable; state lives in sessions.
 
-    A plugin author writes this class and a registration hook (see `draftwood.core.plugin.Plugin`).
+    A plugin author writes this class and a registration hook (see `draftwood.core.registry.plugin.Plugin`).
     """
 
     @property

@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from draftwood.core.errors import UnsupportedTarget
-from draftwood.core.interfaces.kernels import Kernels
-from draftwood.core.values import Forwarded, TokenTree
+from draftwood.core.kernels.protocol import Kernels
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Forwarded
 
 if TYPE_CHECKING:
-    from draftwood.core.graphs import Capturing
     from draftwood.core.interfaces.controller import CostProbe
+    from draftwood.core.kernels.graphs import Capturing
 
 
 class TargetSession(ABC):

@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 from draftwood.core.proposals import Proposal
 from draftwood.core.randomness import Randomness
-from draftwood.core.values import Limits, TokenTree
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Limits
 
 GoOn = Callable[[TokenTree], bool]
 """Asked with the tree so far before a level that costs a drafter pass: is it worth it?"""

@@ -7,7 +7,8 @@ from torch import Tensor
 from draftwood.core.interfaces.target import Kernels, Target
 from draftwood.core.options import Sampling
 from draftwood.core.randomness import Randomness
-from draftwood.core.values import TokenTree, Verdict
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Verdict
 
 
 class NodeLaws(ABC):

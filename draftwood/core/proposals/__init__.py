@@ -8,11 +8,11 @@ trees over every form.
 """
 
 from draftwood.core.proposals.base import Children, Frontier, Proposal, Table
+from draftwood.core.proposals.best_first_search import heap
 from draftwood.core.proposals.factorized import Factorized
+from draftwood.core.proposals.lookup import Guesses, Points, lazy_table
 from draftwood.core.proposals.markov import Markov
 from draftwood.core.proposals.mixture import Mixture
-from draftwood.core.proposals.points import Guesses, Points, lazy_table
-from draftwood.core.proposals.searching import heap
 from draftwood.core.proposals.vocabulary import Vocabulary
 
 __all__ = [

@@ -7,7 +7,7 @@ import torch
 from attrs import evolve, field, frozen
 from torch import Tensor
 
-from draftwood.core.laws import best, sampling_law
+from draftwood.core.distributions import best, sampling_law
 from draftwood.core.options import Sampling
 from draftwood.core.proposals.base import Children, Frontier, Proposal, Table
 

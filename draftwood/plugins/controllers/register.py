@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from draftwood.core.hookspecs import hookimpl
-from draftwood.core.plugin import ControllerTraits, Plugin
+from draftwood.core.registry.hookspecs import hookimpl
+from draftwood.core.registry.plugin import ControllerTraits, Plugin
 from draftwood.plugins.controllers.options import FixedOptions, MeasuredOptions, RooflineOptions
 
 

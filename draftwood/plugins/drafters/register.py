@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from draftwood.core.checkpoints import config_file
-from draftwood.core.hookspecs import hookimpl
-from draftwood.core.plugin import DrafterTraits, Plugin
+from draftwood.core.registry.hookspecs import hookimpl
+from draftwood.core.registry.plugin import DrafterTraits, Plugin
 from draftwood.plugins.drafters.options import (
     DBlastOptions,
     DFlashOptions,

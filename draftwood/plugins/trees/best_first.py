@@ -15,8 +15,9 @@ from draftwood.core.errors import TreeError
 from draftwood.core.interfaces.tree import GoOn, TreePolicy
 from draftwood.core.proposals import Proposal, heap
 from draftwood.core.randomness import Randomness
-from draftwood.core.values import Limits, TokenTree
-from draftwood.plugins.trees.levels import levelled
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Limits
+from draftwood.plugins.trees.by_level import levelled
 from draftwood.plugins.trees.options import BestFirstOptions
 from draftwood.plugins.trees.scoring import depth_limit, scored
 

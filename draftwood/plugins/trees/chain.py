@@ -3,7 +3,8 @@
 from draftwood.core.interfaces.tree import GoOn, TreePolicy
 from draftwood.core.proposals import Proposal
 from draftwood.core.randomness import Randomness
-from draftwood.core.values import Limits, TokenTree
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Limits
 from draftwood.plugins.trees.options import ChainOptions
 from draftwood.plugins.trees.rank_paths import follow
 from draftwood.plugins.trees.scoring import depth_limit, scored

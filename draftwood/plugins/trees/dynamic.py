@@ -9,8 +9,9 @@ came by, and where neither beam nor depth binds, of all nodes.
 from draftwood.core.interfaces.tree import GoOn, TreePolicy
 from draftwood.core.proposals import Proposal
 from draftwood.core.randomness import Randomness
-from draftwood.core.values import Limits, TokenTree
-from draftwood.plugins.trees.levels import levelled
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Limits
+from draftwood.plugins.trees.by_level import levelled
 from draftwood.plugins.trees.options import DynamicOptions
 from draftwood.plugins.trees.scoring import depth_limit, scored
 

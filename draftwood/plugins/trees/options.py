@@ -9,7 +9,7 @@ from typing import Any, Literal
 from attrs import Attribute, field, frozen
 from attrs.validators import deep_iterable, ge, gt, optional
 
-from draftwood.core.plugin import Draws
+from draftwood.core.draws import Draws
 
 RankPath = tuple[int, ...]
 

@@ -6,7 +6,7 @@ import torch
 
 from draftwood.core.interfaces.tree import GoOn
 from draftwood.core.proposals import Proposal, Table
-from draftwood.core.values import TokenTree
+from draftwood.core.tree import TokenTree
 
 Node = tuple[float, tuple[int, ...], int]
 """Log path score, rank path, token."""

@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
-from draftwood.core.hookspecs import hookimpl
-from draftwood.core.plugin import Draws, Plugin, TreeTraits
+from draftwood.core.draws import Draws
+from draftwood.core.registry.hookspecs import hookimpl
+from draftwood.core.registry.plugin import Plugin, TreeTraits
 from draftwood.plugins.trees.options import (
     BestFirstOptions,
     BranchesOptions,

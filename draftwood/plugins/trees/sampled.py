@@ -3,11 +3,12 @@
 import torch
 from torch import Tensor
 
+from draftwood.core.draws import Draws
 from draftwood.core.interfaces import GoOn, TreePolicy
-from draftwood.core.plugin import Draws
 from draftwood.core.proposals import Frontier, Proposal
 from draftwood.core.randomness import Randomness
-from draftwood.core.values import Limits, TokenTree
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Limits
 from draftwood.plugins.trees.options import SampledOptions
 from draftwood.plugins.trees.scoring import depth_limit
 

@@ -7,7 +7,8 @@ drafter is sure least often, then narrowing to the best continuations.
 from draftwood.core.interfaces.tree import GoOn, TreePolicy
 from draftwood.core.proposals import Proposal
 from draftwood.core.randomness import Randomness
-from draftwood.core.values import Limits, TokenTree
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Limits
 from draftwood.plugins.trees.options import RankPath, StaticOptions
 from draftwood.plugins.trees.rank_paths import follow
 from draftwood.plugins.trees.scoring import depth_limit, scored

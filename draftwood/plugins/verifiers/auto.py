@@ -2,13 +2,14 @@
 
 from draftwood.core.errors import RequestError
 from draftwood.core.interfaces import NodeLaws, Target, Verifier
+from draftwood.core.kernels.triton.available import missing
 from draftwood.core.randomness import Randomness
-from draftwood.core.values import TokenTree, Verdict
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Verdict
 from draftwood.plugins.verifiers.match import Match
 from draftwood.plugins.verifiers.multi_round import MultiRound
 from draftwood.plugins.verifiers.options import AutoOptions, TritonOptions
 from draftwood.plugins.verifiers.ratio import Ratio
-from draftwood.plugins.verifiers.triton.available import missing
 
 RULES: dict[str, type[Match] | type[Ratio] | type[MultiRound]] = {
     "match": Match,

@@ -2,7 +2,8 @@
 
 from draftwood.core.interfaces import NodeLaws, Verifier
 from draftwood.core.randomness import Randomness
-from draftwood.core.values import TokenTree, Verdict
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Verdict
 from draftwood.plugins.verifiers.options import MultiRoundOptions
 from draftwood.plugins.verifiers.residual import ratio, residual
 

@@ -1,7 +1,9 @@
 """Registers the bundled verifiers."""
 
-from draftwood.core.hookspecs import hookimpl
-from draftwood.core.plugin import Draws, Plugin, VerifierTraits
+from draftwood.core.draws import Draws
+from draftwood.core.kernels.triton.available import interpreting, missing
+from draftwood.core.registry.hookspecs import hookimpl
+from draftwood.core.registry.plugin import Plugin, VerifierTraits
 from draftwood.plugins.verifiers.options import (
     AutoOptions,
     DeviceRule,
@@ -11,7 +13,6 @@ from draftwood.plugins.verifiers.options import (
     TraversalOptions,
     TritonOptions,
 )
-from draftwood.plugins.verifiers.triton.available import interpreting, missing
 
 SAMPLED = frozenset({Draws.CHAIN, Draws.IID, Draws.WITHOUT_REPLACEMENT})
 EVERY = frozenset(Draws)

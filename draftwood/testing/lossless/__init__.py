@@ -6,8 +6,8 @@ drafter of the same form of law, enumerated. *Parity*: greedy text beside plain 
 sampled text against the target's own conditionals.
 """
 
+from draftwood.testing.lossless.distribution import SMALLEST_BIAS, Law, check_law
 from draftwood.testing.lossless.exact import Exact, check_exact
-from draftwood.testing.lossless.law import SMALLEST_BIAS, Law, check_law
 from draftwood.testing.lossless.parity import Parity, check_parity
 from draftwood.testing.lossless.report import Report, Speculation
 

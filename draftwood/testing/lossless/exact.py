@@ -10,8 +10,9 @@ from attrs import evolve, frozen
 
 from draftwood.core.engine import Engine
 from draftwood.core.interfaces import BudgetController, ControllerState, CostProbe
-from draftwood.core.plugin import Law as Form
-from draftwood.core.values import Limits, RoundContext, RoundStats, TokenTree
+from draftwood.core.registry.plugin import Law as Form
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Limits, RoundContext, RoundStats
 from draftwood.testing.cells import FILTERS, HORIZON, PROMPT, Cell
 from draftwood.testing.exact import TOLERANCE, Comparison, compare
 

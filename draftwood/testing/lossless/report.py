@@ -8,8 +8,8 @@ from attrs import field, frozen
 if TYPE_CHECKING:
     from draftwood.core.generation import Generation
     from draftwood.testing.decisions import Decisions
+    from draftwood.testing.lossless.distribution import Law
     from draftwood.testing.lossless.exact import Exact
-    from draftwood.testing.lossless.law import Law
     from draftwood.testing.lossless.parity import Parity
 
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from draftwood.core.interfaces import Target
-from draftwood.core.node_laws import Processor
-from draftwood.core.values import TokenTree
+from draftwood.core.node_distributions import Processor
+from draftwood.core.tree import TokenTree
 
 CHUNK = 64
 

@@ -6,10 +6,10 @@ from typing import Any, ClassVar, TypeVar
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from draftwood.core.compose import traits_of
-from draftwood.core.manager import installed
-from draftwood.core.plugin import Kind, Plugin
-from draftwood.core.registry import Registered, Source
+from draftwood.core.config.compose import traits_of
+from draftwood.core.registry.loader import installed
+from draftwood.core.registry.plugin import Kind, Plugin
+from draftwood.core.registry.registry import Registered, Source
 
 T = TypeVar("T")
 

@@ -6,9 +6,10 @@ import pytest
 
 from draftwood.core.engine import Request
 from draftwood.core.interfaces import BudgetController, ControllerState, CostProbe
-from draftwood.core.plugin import Kind
 from draftwood.core.randomness import Seeded
-from draftwood.core.values import Limits, RoundContext, RoundStats, TokenTree
+from draftwood.core.registry.plugin import Kind
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Limits, RoundContext, RoundStats
 from draftwood.testing import strategies
 from draftwood.testing.cells import PROMPT, Cell
 from draftwood.testing.lossless.exact import Capped

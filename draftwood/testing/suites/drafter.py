@@ -8,13 +8,13 @@ import torch
 from attrs import evolve
 from hypothesis import strategies as st
 
+from draftwood.core.distributions import best
 from draftwood.core.generation import Pipeline
 from draftwood.core.interfaces import Drafter, DraftSession, DraftWork, Target
-from draftwood.core.laws import best
 from draftwood.core.options import Sampling
-from draftwood.core.plugin import Kind
 from draftwood.core.proposals import Factorized, Guesses, Markov, Mixture, Proposal
 from draftwood.core.randomness import Seeded
+from draftwood.core.registry.plugin import Kind
 from draftwood.core.values import Limits
 from draftwood.testing.cells import CONTROLLERS, TREES, Cell
 from draftwood.testing.oracle import OracleTarget

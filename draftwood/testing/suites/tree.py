@@ -5,12 +5,14 @@ from typing import Any, ClassVar
 import torch
 from hypothesis import strategies as st
 
+from draftwood.core.draws import Draws
 from draftwood.core.interfaces import TreePolicy
 from draftwood.core.options import Sampling
-from draftwood.core.plugin import Draws, Kind
 from draftwood.core.proposals import Frontier, Proposal
 from draftwood.core.randomness import Randomness, Seeded
-from draftwood.core.values import Limits, TokenTree
+from draftwood.core.registry.plugin import Kind
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Limits
 from draftwood.testing import strategies
 from draftwood.testing.cells import LAWS, VERIFIERS, Cell
 from draftwood.testing.suites.base import Suite

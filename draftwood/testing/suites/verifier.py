@@ -7,11 +7,12 @@ import torch
 from attrs import evolve
 from hypothesis import strategies as st
 
+from draftwood.core.draws import Draws
 from draftwood.core.engine import Engine, Request
 from draftwood.core.errors import NonFiniteLogits
 from draftwood.core.interfaces import Verifier
-from draftwood.core.plugin import Draws, Kind
 from draftwood.core.randomness import Seeded
+from draftwood.core.registry.plugin import Kind
 from draftwood.testing import strategies
 from draftwood.testing.cells import FILTERS, PROMPT, TREES, Cell
 from draftwood.testing.decisions import Decision

@@ -4,9 +4,9 @@ from draftwood_example_plugin.drafter import Bigram
 from draftwood_example_plugin.register import BigramOptions
 
 import draftwood
-from draftwood.core.manager import load_plugins
 from draftwood.core.options import Sampling
-from draftwood.core.plugin import Kind
+from draftwood.core.registry.loader import load_plugins
+from draftwood.core.registry.plugin import Kind
 from draftwood.testing import OracleTarget
 
 PROMPT = [0, 1, 2, 3, 4, 0]

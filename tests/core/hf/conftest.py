@@ -17,7 +17,7 @@ from transformers import (
 )
 
 from draftwood.core.hf import HFTarget
-from draftwood.core.values import TokenTree
+from draftwood.core.tree import TokenTree
 
 VOCAB, WINDOW, POSITIONS = 61, 7, 320
 _SIZES: dict[str, Any] = {

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, MixtralConfig
 
 from draftwood.core.hf import HFTarget
-from draftwood.core.values import TokenTree
+from draftwood.core.tree import TokenTree
 
 
 def test_the_identity_says_what_prices_hold_for(tiny_target):

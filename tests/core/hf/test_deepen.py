@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from draftwood.core.errors import TreeError
-from draftwood.core.values import TokenTree
+from draftwood.core.tree import TokenTree
 
 BOUND = {"sdpa": 1e-10, "eager": 1e-5}
 

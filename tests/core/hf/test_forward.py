@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from draftwood.core.errors import RequestError
-from draftwood.core.values import TokenTree
+from draftwood.core.tree import TokenTree
 
 
 def bound(dtype, attention="sdpa"):

@@ -16,12 +16,12 @@ from draftwood.core import graphs as captures
 from draftwood.core.build import build_component
 from draftwood.core.errors import UnsupportedTarget
 from draftwood.core.generation import Pipeline
-from draftwood.core.graphs import Capturing
 from draftwood.core.hf import HFTarget, cache, graphs
 from draftwood.core.hf.graphs import Fixed, Graphs, padded, wanted
+from draftwood.core.kernels.graphs import Capturing
 from draftwood.core.options import Sampling
-from draftwood.core.plugin import Kind
 from draftwood.core.proposals import Factorized, Vocabulary
+from draftwood.core.registry.plugin import Kind
 from draftwood.plugins.verifiers.match import Match
 from draftwood.testing import OracleDrafter
 

@@ -10,8 +10,8 @@ import torch
 from draftwood.core.errors import UnsupportedTarget
 from draftwood.core.hf import HFTarget
 from draftwood.core.hf.attention import running
-from draftwood.core.tree_mask import ancestor_words
-from draftwood.core.values import TokenTree
+from draftwood.core.kernels.tree_mask import ancestor_words
+from draftwood.core.tree import TokenTree
 
 
 def seen_by(mask, rows, window):

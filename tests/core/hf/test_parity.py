@@ -4,7 +4,7 @@ import random
 
 import torch
 
-from draftwood.core.values import TokenTree
+from draftwood.core.tree import TokenTree
 
 
 def greedy(target, prompt, count):

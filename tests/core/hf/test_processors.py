@@ -17,11 +17,11 @@ from transformers import (
     TopPLogitsWarper,
 )
 
+from draftwood.core.distributions import sampling_law
 from draftwood.core.errors import RequestError
 from draftwood.core.hf import adapt_stopping, build_processors
-from draftwood.core.laws import sampling_law
 from draftwood.core.options import GenerationOptions, Sampling
-from draftwood.core.values import TokenTree
+from draftwood.core.tree import TokenTree
 
 
 def warped(logits, sampling):

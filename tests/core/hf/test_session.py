@@ -13,7 +13,7 @@ from hypothesis.stateful import run_state_machine_as_test as run_machine
 
 from draftwood.core.errors import RequestError, TreeError
 from draftwood.core.hf.cache import GROWTH, ROWS, LayerShape, TreeCache, window_start
-from draftwood.core.values import TokenTree
+from draftwood.core.tree import TokenTree
 
 VOCAB = 61
 SEEDS = st.integers(0, 2**32 - 1)

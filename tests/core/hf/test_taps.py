@@ -11,9 +11,10 @@ from draftwood.core.generation import Pipeline
 from draftwood.core.hf import HFTarget
 from draftwood.core.interfaces import BudgetController
 from draftwood.core.options import Sampling
-from draftwood.core.plugin import Kind
 from draftwood.core.proposals import Factorized, Vocabulary
-from draftwood.core.values import Limits, TokenTree
+from draftwood.core.registry.plugin import Kind
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Limits
 from draftwood.plugins.verifiers.match import Match
 from draftwood.testing import OracleDrafter
 from draftwood.testing.oracle import OracleDraftSession

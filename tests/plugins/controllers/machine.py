@@ -9,7 +9,8 @@ from functools import lru_cache
 from attrs import define, field
 
 from draftwood.core.interfaces.controller import BudgetController, ControllerState
-from draftwood.core.values import RoundContext, RoundStats, Timings, TokenTree, Verdict
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import RoundContext, RoundStats, Timings, Verdict
 
 Price = Callable[[int, int], float]
 

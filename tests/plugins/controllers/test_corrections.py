@@ -6,7 +6,8 @@ import pytest
 from attrs import evolve
 
 from draftwood.core.interfaces.controller import ControllerState
-from draftwood.core.values import RoundContext, RoundStats, Timings, TokenTree, Verdict
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import RoundContext, RoundStats, Timings, Verdict
 from draftwood.plugins.controllers.options import RooflineOptions
 from draftwood.plugins.controllers.roofline import Roofline
 from draftwood.plugins.controllers.roofline.acceptance import Acceptance

@@ -11,7 +11,8 @@ from attrs import evolve
 from draftwood.core.interfaces.controller import ControllerState
 from draftwood.core.options import Sampling
 from draftwood.core.randomness import Seeded
-from draftwood.core.values import Limits, RoundContext, Timings, TokenTree
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Limits, RoundContext, Timings
 from draftwood.plugins.controllers.options import RooflineOptions
 from draftwood.plugins.controllers.roofline import Roofline
 from draftwood.plugins.controllers.roofline.acceptance import Acceptance

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from draftwood.core.errors import RequestError
 from draftwood.core.interfaces.controller import ControllerState
-from draftwood.core.values import RoundContext, TokenTree
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import RoundContext
 from draftwood.plugins.controllers.options import RooflineOptions
 from draftwood.plugins.controllers.roofline import Roofline, store
 from draftwood.plugins.controllers.roofline.prices import KNOTS, Prices, Roof

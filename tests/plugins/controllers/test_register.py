@@ -5,7 +5,7 @@ import sys
 from importlib import import_module
 
 from draftwood.core.interfaces import BudgetController
-from draftwood.core.plugin import ControllerTraits
+from draftwood.core.registry.plugin import ControllerTraits
 from draftwood.plugins.controllers.options import RooflineOptions
 from draftwood.plugins.controllers.register import draftwood_register_controllers
 

@@ -10,7 +10,8 @@ import pytest
 from attrs import evolve
 
 from draftwood.core.interfaces import ControllerState
-from draftwood.core.values import Timings, TokenTree
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Timings
 from draftwood.plugins.controllers.fixed import Fixed
 from draftwood.plugins.controllers.options import FixedOptions, RooflineOptions
 from draftwood.plugins.controllers.roofline import Roofline, switch

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from draftwood import load_pipeline
-from draftwood.core.config import load_config
+from draftwood.core.config.pipeline import load_config
 from draftwood.core.errors import CheckpointError, ConfigError
 from draftwood.core.generation import Pipeline
 from draftwood.core.interfaces import DraftWork

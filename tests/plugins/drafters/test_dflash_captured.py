@@ -14,15 +14,15 @@ import pytest
 import torch
 from replaying import Quiet, recorded
 
-from draftwood.core import graphs
 from draftwood.core.build import build_component
 from draftwood.core.errors import UnsupportedTarget
 from draftwood.core.generation import Pipeline
-from draftwood.core.graphs import Capturing
 from draftwood.core.hf import load_target
 from draftwood.core.hf.graphs import Graphs
+from draftwood.core.kernels import graphs
+from draftwood.core.kernels.graphs import Capturing
 from draftwood.core.options import Sampling
-from draftwood.core.plugin import Kind
+from draftwood.core.registry.plugin import Kind
 from draftwood.plugins.drafters.dflash.captured import Block, Commit
 from draftwood.plugins.drafters.dflash.drafter import DFlash
 from draftwood.plugins.drafters.options import DFlashOptions, NgramOptions, UnionOptions

@@ -15,7 +15,8 @@ from draftwood.core.hf import load_target
 from draftwood.core.interfaces import DraftWork, Target
 from draftwood.core.options import Sampling
 from draftwood.core.randomness import Seeded
-from draftwood.core.values import Limits, TokenTree
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Limits
 from draftwood.plugins.drafters.eagle3 import drafter as module
 from draftwood.plugins.drafters.eagle3.drafter import Eagle3, Eagle3Session, chosen_taps
 from draftwood.plugins.drafters.eagle3.proposal import Eagle3Proposal

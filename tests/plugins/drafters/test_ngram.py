@@ -21,7 +21,7 @@ from draftwood.plugins.drafters.ngram.drafter import Ngram
 from draftwood.plugins.drafters.ngram.index import FADE, MEMORY, PRIOR, WIDTH, SuffixIndex
 from draftwood.plugins.drafters.options import NgramOptions
 from draftwood.plugins.trees.best_first import BestFirst, heap
-from draftwood.plugins.trees.levels import levelled
+from draftwood.plugins.trees.by_level import levelled
 from draftwood.plugins.trees.options import BestFirstOptions
 from draftwood.testing import OracleTarget
 

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from draftwood.core.plugin import DrafterTraits, Plugin
+from draftwood.core.registry.plugin import DrafterTraits, Plugin
 from draftwood.plugins.drafters.register import draftwood_register_drafters
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"

@@ -16,13 +16,14 @@ from draftwood.core.interfaces import DraftWork, Target
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Factorized, Frontier, Points, Proposal, Vocabulary
 from draftwood.core.randomness import Seeded
-from draftwood.core.values import Limits, TokenTree
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Limits
 from draftwood.plugins.drafters.ngram.drafter import Ngram
 from draftwood.plugins.drafters.options import NgramOptions, UnionOptions
 from draftwood.plugins.drafters.union.proposal import UnionProposal
 from draftwood.plugins.drafters.union.trust import Trust
 from draftwood.plugins.trees.best_first import heap
-from draftwood.plugins.trees.levels import levelled
+from draftwood.plugins.trees.by_level import levelled
 from draftwood.testing import Cell, OracleDrafter, OracleTarget
 from draftwood.testing.suites import DrafterSuite
 from draftwood.testing.toys import toy_proposal

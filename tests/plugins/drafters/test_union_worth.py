@@ -17,7 +17,8 @@ from draftwood.core.hf import load_target
 from draftwood.core.interfaces import BudgetController, Target
 from draftwood.core.options import GenerationOptions
 from draftwood.core.randomness import Seeded
-from draftwood.core.values import Limits, RoundContext, TokenTree
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Limits, RoundContext
 from draftwood.plugins.drafters.dflash.drafter import DFlash
 from draftwood.plugins.drafters.eagle3.drafter import Eagle3
 from draftwood.plugins.drafters.ngram.drafter import Ngram

@@ -7,7 +7,7 @@ import torch
 from attrs import field, frozen
 from hypothesis import strategies as st
 
-from draftwood.core.laws import best
+from draftwood.core.distributions import best
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import (
     Children,
@@ -19,7 +19,7 @@ from draftwood.core.proposals import (
     Proposal,
     Vocabulary,
 )
-from draftwood.core.values import TokenTree
+from draftwood.core.tree import TokenTree
 
 
 def always(tree: TokenTree) -> bool:

@@ -13,7 +13,8 @@ from draftwood.core.errors import TreeError
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Factorized, Markov, Mixture, Proposal, Vocabulary
 from draftwood.core.randomness import Seeded
-from draftwood.core.values import Limits, TokenTree
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Limits
 from draftwood.plugins.trees.best_first import WIDTH, BestFirst, heap, levelled
 from draftwood.plugins.trees.options import BestFirstOptions
 

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from draftwood.core.compose import check_composition
-from draftwood.core.config import load_config
+from draftwood.core.config.compose import check_composition
+from draftwood.core.config.pipeline import load_config
 from draftwood.core.errors import CompositionError, TreeError
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Mixture, Proposal, Vocabulary

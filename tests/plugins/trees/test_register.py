@@ -4,8 +4,9 @@ import subprocess
 import sys
 from importlib import import_module
 
+from draftwood.core.draws import Draws
 from draftwood.core.interfaces.tree import TreePolicy
-from draftwood.core.plugin import Draws, TreeTraits
+from draftwood.core.registry.plugin import TreeTraits
 from draftwood.plugins.trees.register import draftwood_register_trees
 
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Factorized, Proposal, Vocabulary
 from draftwood.core.randomness import Seeded
-from draftwood.core.values import Limits, TokenTree
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Limits
 from draftwood.plugins.trees.best_first import BestFirst
 from draftwood.plugins.trees.chain import Chain
 from draftwood.plugins.trees.options import BestFirstOptions, ChainOptions, StaticOptions

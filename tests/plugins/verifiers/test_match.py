@@ -5,12 +5,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from draftwood.core.draws import Draws
 from draftwood.core.errors import NonFiniteLogits
-from draftwood.core.node_laws import TargetLaws
+from draftwood.core.node_distributions import TargetLaws
 from draftwood.core.options import Sampling
-from draftwood.core.plugin import Draws
 from draftwood.core.randomness import Randomness, Seeded
-from draftwood.core.values import TokenTree
+from draftwood.core.tree import TokenTree
 from draftwood.plugins.verifiers.match import Match
 from draftwood.testing import Enumerating, outcomes
 

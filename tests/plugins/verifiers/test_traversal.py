@@ -3,12 +3,12 @@
 import pytest
 import torch
 
+from draftwood.core.draws import Draws
 from draftwood.core.errors import TestingError
 from draftwood.core.interfaces import Verifier
-from draftwood.core.node_laws import TargetLaws
+from draftwood.core.node_distributions import TargetLaws
 from draftwood.core.options import Sampling
-from draftwood.core.plugin import Draws
-from draftwood.core.values import TokenTree
+from draftwood.core.tree import TokenTree
 from draftwood.plugins.verifiers.multi_round import MultiRound
 from draftwood.plugins.verifiers.traversal import Traversal
 from draftwood.testing import Enumerating, outcomes

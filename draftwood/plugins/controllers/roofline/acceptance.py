@@ -10,7 +10,8 @@ from functools import cached_property
 
 from attrs import frozen
 
-from draftwood.core.values import TokenTree, Verdict
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Verdict
 
 PRIOR, PRIOR_COUNT = 0.95, 4.0
 """The factor of a request's first round, and how many observations it counts as."""

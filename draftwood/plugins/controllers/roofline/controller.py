@@ -14,7 +14,8 @@ from draftwood.core.interfaces.controller import (
     Forecast,
 )
 from draftwood.core.processes import now
-from draftwood.core.values import Limits, RoundContext, RoundStats, TokenTree
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Limits, RoundContext, RoundStats
 from draftwood.plugins.controllers.options import RooflineOptions
 from draftwood.plugins.controllers.roofline import store
 from draftwood.plugins.controllers.roofline.acceptance import Acceptance

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from draftwood.core.values import TokenTree
+from draftwood.core.tree import TokenTree
 from draftwood.plugins.controllers.roofline.acceptance import Acceptance
 from draftwood.plugins.controllers.roofline.prices import Prices
 

@@ -7,7 +7,7 @@ import torch
 from attrs import define, field
 from torch import Tensor
 
-from draftwood.core.graphs import Shelf
+from draftwood.core.kernels.graphs import Shelf
 
 FIRST = 512
 """Rows that a new cache has room for."""

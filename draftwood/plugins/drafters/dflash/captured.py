@@ -13,9 +13,9 @@ from typing import ClassVar, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from draftwood.core.graphs import Capturing, Shelf
 from draftwood.core.interfaces import Kernels
-from draftwood.core.tree_mask import WORD, TreeMask
+from draftwood.core.kernels.graphs import Capturing, Shelf
+from draftwood.core.kernels.tree_mask import WORD, TreeMask
 from draftwood.plugins.drafters.common.cache import ContextBuffers, ContextCache
 from draftwood.plugins.drafters.dflash.layers import DrafterLayer
 from draftwood.plugins.drafters.dflash.model import DFlashModel

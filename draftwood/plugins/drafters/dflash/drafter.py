@@ -11,8 +11,8 @@ from torch import Tensor
 from draftwood.core.assets import Part
 from draftwood.core.checkpoints import fetch
 from draftwood.core.errors import PairingError, RequestError
-from draftwood.core.graphs import Capturing
 from draftwood.core.interfaces import Drafter, DraftSession, DraftWork, Kernels, Target
+from draftwood.core.kernels.graphs import Capturing
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Factorized, Markov, Proposal, Vocabulary
 from draftwood.plugins.drafters.common.cache import ContextCache

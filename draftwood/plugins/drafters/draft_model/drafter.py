@@ -13,7 +13,7 @@ from draftwood.core.hf.target import HFSession
 from draftwood.core.interfaces import Drafter, DraftSession, DraftWork, Target
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Points, Proposal, Vocabulary
-from draftwood.core.values import TokenTree
+from draftwood.core.tree import TokenTree
 from draftwood.plugins.drafters.draft_model.proposal import ModelProposal
 from draftwood.plugins.drafters.options import DraftModelOptions
 

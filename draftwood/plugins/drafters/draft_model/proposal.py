@@ -4,9 +4,9 @@ import torch
 from attrs import evolve, frozen
 from torch import Tensor
 
+from draftwood.core.distributions import best, sampling_law
 from draftwood.core.hf import HFTarget
 from draftwood.core.hf.target import HFSession
-from draftwood.core.laws import best, sampling_law
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Children, Frontier, Proposal, Vocabulary
 

@@ -4,7 +4,7 @@ import torch
 from attrs import evolve, frozen
 from torch import Tensor
 
-from draftwood.core.laws import best, sampling_law
+from draftwood.core.distributions import best, sampling_law
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Children, Frontier, Proposal, Vocabulary
 from draftwood.plugins.drafters.common.cache import ContextCache

@@ -6,8 +6,8 @@ from typing import Any
 from attrs import define, evolve, field
 from torch import Tensor
 
-from draftwood.core.graphs import Capturing
 from draftwood.core.interfaces import Drafter, DraftSession, DraftWork, Kernels, Target
+from draftwood.core.kernels.graphs import Capturing
 from draftwood.core.options import Sampling
 from draftwood.core.pending import Pending
 from draftwood.core.proposals import Proposal

@@ -4,7 +4,7 @@ import torch
 from attrs import define, evolve, field, frozen
 from torch import Tensor
 
-from draftwood.core.laws import best, filtered
+from draftwood.core.distributions import best, filtered
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Children, Frontier, Guesses, Proposal, Table, lazy_table
 from draftwood.plugins.drafters.union.host import (

@@ -9,19 +9,20 @@ from torch import Tensor
 from draftwood.core import devices
 from draftwood.core.errors import NonFiniteLogits, RequestError, UnsupportedTarget
 from draftwood.core.interfaces import NodeLaws, Target, Verifier
+from draftwood.core.kernels.triton.attention.ancestors import ancestor_words
+from draftwood.core.kernels.triton.attention.launch import attend
+from draftwood.core.kernels.triton.available import missing
+from draftwood.core.kernels.triton.compaction import compact
+from draftwood.core.kernels.triton.launches import LAUNCHES
 from draftwood.core.randomness import Randomness, Seeded
-from draftwood.core.values import TokenTree, Verdict
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Verdict
 from draftwood.plugins.verifiers.match import Match
 from draftwood.plugins.verifiers.multi_round import MultiRound
 from draftwood.plugins.verifiers.options import TritonOptions
 from draftwood.plugins.verifiers.ratio import Ratio
-from draftwood.plugins.verifiers.triton.attention.ancestors import ancestor_words
-from draftwood.plugins.verifiers.triton.attention.launch import attend
-from draftwood.plugins.verifiers.triton.available import missing
-from draftwood.plugins.verifiers.triton.compaction import compact
 from draftwood.plugins.verifiers.triton.judge.launch import Judging
 from draftwood.plugins.verifiers.triton.judge.rows import peaks_kernel
-from draftwood.plugins.verifiers.triton.launches import LAUNCHES
 
 REFERENCES: Mapping[str, Callable[[], Verifier]] = {
     "match": Match,

@@ -7,14 +7,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftwood.core import tree_mask
 from draftwood.core.errors import UnsupportedTarget
-from draftwood.core.tree_mask import TreeMask
-from draftwood.core.values import TokenTree
-from draftwood.plugins.verifiers.triton.attention.ancestors import ancestor_words
-from draftwood.plugins.verifiers.triton.attention.launch import attend
-from draftwood.plugins.verifiers.triton.attention.tiles import Tile
-from draftwood.plugins.verifiers.triton.launches import LAUNCHES
+from draftwood.core.kernels import tree_mask
+from draftwood.core.kernels.tree_mask import TreeMask
+from draftwood.core.kernels.triton.attention.ancestors import ancestor_words
+from draftwood.core.kernels.triton.attention.launch import attend
+from draftwood.core.kernels.triton.attention.tiles import Tile
+from draftwood.core.kernels.triton.launches import LAUNCHES
+from draftwood.core.tree import TokenTree
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 BOUND = {torch.float32: 1e-5, torch.float16: 2e-3}  # relative to the largest element

@@ -16,14 +16,14 @@ from transformers import (
 from draftwood.core.build import build_component
 from draftwood.core.generation import Pipeline
 from draftwood.core.hf import HFTarget
+from draftwood.core.kernels.triton.attention.ancestors import ancestor_words
+from draftwood.core.kernels.triton.attention.launch import attend
+from draftwood.core.kernels.triton.compaction import compact
+from draftwood.core.kernels.triton.launches import LAUNCHES
 from draftwood.core.options import Sampling
-from draftwood.core.plugin import Kind
 from draftwood.core.proposals import Factorized, Vocabulary
+from draftwood.core.registry.plugin import Kind
 from draftwood.plugins.verifiers.match import Match
-from draftwood.plugins.verifiers.triton.attention.ancestors import ancestor_words
-from draftwood.plugins.verifiers.triton.attention.launch import attend
-from draftwood.plugins.verifiers.triton.compaction import compact
-from draftwood.plugins.verifiers.triton.launches import LAUNCHES
 from draftwood.testing import OracleDrafter
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -5,13 +5,13 @@ import os
 
 import pytest
 
+from draftwood.core.kernels.triton.attention.tiles import Tile, tiles
 from draftwood.plugins.verifiers.triton.ahead import CHIPS, Job, compile_ahead
 from draftwood.plugins.verifiers.triton.attention.jobs import (
     ancestors_job,
     attention_job,
     combine_job,
 )
-from draftwood.plugins.verifiers.triton.attention.tiles import Tile, tiles
 
 # A kind of attention for each width that models have: the largest tile is the tightest.
 KINDS = {

@@ -9,14 +9,14 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, Gemma3TextConfig
 
-from draftwood.core.graphs import Capturing, on_device
 from draftwood.core.hf import HFTarget, load_target
 from draftwood.core.hf.graphs import Graphs
+from draftwood.core.kernels.graphs import Capturing, on_device
+from draftwood.core.kernels.triton.launches import LAUNCHES
 from draftwood.core.options import Sampling
-from draftwood.core.values import TokenTree
+from draftwood.core.tree import TokenTree
 from draftwood.plugins.drafters.dflash.drafter import DFlash
 from draftwood.plugins.drafters.options import DFlashOptions
-from draftwood.plugins.verifiers.triton.launches import LAUNCHES
 from draftwood.plugins.verifiers.triton.verifier import TritonKernels
 
 ON_GPU = torch.cuda.is_available()

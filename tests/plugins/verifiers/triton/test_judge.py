@@ -8,17 +8,18 @@ import torch
 import triton
 import triton.language as tl
 
-from draftwood.core.laws import filtered
-from draftwood.core.node_laws import TargetLaws
+from draftwood.core.distributions import filtered
+from draftwood.core.draws import Draws
+from draftwood.core.kernels.triton.launches import LAUNCHES
+from draftwood.core.node_distributions import TargetLaws
 from draftwood.core.options import Sampling
-from draftwood.core.plugin import Draws
 from draftwood.core.randomness import Seeded
-from draftwood.core.values import TokenTree, Verdict
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Verdict
 from draftwood.plugins.verifiers.match import Match
 from draftwood.plugins.verifiers.multi_round import MultiRound
 from draftwood.plugins.verifiers.triton.judge.draws import log_noise
 from draftwood.plugins.verifiers.triton.judge.launch import Blocks, Judging
-from draftwood.plugins.verifiers.triton.launches import LAUNCHES
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 POSITION = 3

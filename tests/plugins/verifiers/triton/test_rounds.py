@@ -11,12 +11,12 @@ from torch.overrides import TorchFunctionMode
 
 from draftwood.core import devices
 from draftwood.core.build import build_component
+from draftwood.core.distributions import best, best_unasked
 from draftwood.core.generation import Pipeline
-from draftwood.core.laws import best, best_unasked
 from draftwood.core.options import Sampling
-from draftwood.core.plugin import Kind
 from draftwood.core.proposals import Factorized, Vocabulary
-from draftwood.plugins.trees.levels import levelled
+from draftwood.core.registry.plugin import Kind
+from draftwood.plugins.trees.by_level import levelled
 from draftwood.plugins.verifiers.triton.verifier import Triton
 from draftwood.testing import toy_proposal
 

@@ -9,15 +9,18 @@ import pytest
 import torch
 from attrs import evolve
 
-from draftwood.core.compose import check_composition, remarks, traits_of
-from draftwood.core.config import load_config
+from draftwood.core.config.compose import check_composition, remarks, traits_of
+from draftwood.core.config.pipeline import load_config
+from draftwood.core.draws import Draws
 from draftwood.core.errors import CompositionError, RequestError, UnsupportedTarget
 from draftwood.core.generation import Pipeline
-from draftwood.core.manager import installed
-from draftwood.core.node_laws import TargetLaws
+from draftwood.core.kernels.triton import available
+from draftwood.core.node_distributions import TargetLaws
 from draftwood.core.options import Sampling
-from draftwood.core.plugin import Draws, Kind
-from draftwood.core.values import TokenTree, Verdict
+from draftwood.core.registry.loader import installed
+from draftwood.core.registry.plugin import Kind
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Verdict
 from draftwood.plugins.controllers.fixed import Fixed
 from draftwood.plugins.controllers.options import FixedOptions
 from draftwood.plugins.trees.best_first import BestFirst
@@ -26,7 +29,6 @@ from draftwood.plugins.trees.sampled import Sampled
 from draftwood.plugins.verifiers.auto import Auto
 from draftwood.plugins.verifiers.match import Match
 from draftwood.plugins.verifiers.options import AutoOptions, TritonOptions
-from draftwood.plugins.verifiers.triton import available
 from draftwood.plugins.verifiers.triton.verifier import Triton
 from draftwood.testing import Enumerating, toy_drafter, toy_target
 from draftwood.testing.decisions import Decision, Decisions, check_decisions

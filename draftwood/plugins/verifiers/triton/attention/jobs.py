@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from draftwood.core.kernels.triton.attention.launch import options
+from draftwood.core.kernels.triton.attention.tiles import Tile, block_dim
 from draftwood.plugins.verifiers.triton.ahead import CHIPS, Job
-from draftwood.plugins.verifiers.triton.attention.launch import options
-from draftwood.plugins.verifiers.triton.attention.tiles import Tile, block_dim
 
 _PACKAGE = "draftwood.plugins.verifiers.triton.attention."
 _STRIDES = ("query", "key", "value")

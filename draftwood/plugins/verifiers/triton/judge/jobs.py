@@ -4,7 +4,7 @@ chips not here."""
 from importlib import import_module
 from typing import Any
 
-from draftwood.plugins.verifiers.triton import compaction
+from draftwood.core.kernels.triton import compaction
 from draftwood.plugins.verifiers.triton.ahead import Job
 from draftwood.plugins.verifiers.triton.judge import launch
 

@@ -14,9 +14,10 @@ from attrs import astuple, field, frozen
 from torch import Tensor
 
 from draftwood.core import devices
+from draftwood.core.kernels.triton.launches import LAUNCHES
 from draftwood.core.options import Sampling
 from draftwood.core.randomness import Seeded
-from draftwood.core.values import TokenTree
+from draftwood.core.tree import TokenTree
 from draftwood.plugins.verifiers.triton.judge.filters import filters_kernel
 from draftwood.plugins.verifiers.triton.judge.race import race_kernel
 from draftwood.plugins.verifiers.triton.judge.residual import (
@@ -27,7 +28,6 @@ from draftwood.plugins.verifiers.triton.judge.residual import (
 )
 from draftwood.plugins.verifiers.triton.judge.rows import peaks_kernel
 from draftwood.plugins.verifiers.triton.judge.walk import walk_kernel
-from draftwood.plugins.verifiers.triton.launches import LAUNCHES
 
 Rule = Literal["match", "ratio", "multi_round"]
 

@@ -1,0 +1,1 @@
+"""Pipelines in YAML: read, validated, checked as a whole."""

@@ -1,0 +1,282 @@
+"""From a pipeline's YAML, a mapping or a builtin name to one frozen, validated configuration.
+
+Every problem of a document is reported at once, each at its file, line and column. Imports no
+torch: checking a pipeline costs what reading it costs.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import attrs
+from attrs import field, frozen
+from attrs.validators import matches_re, min_len, optional
+
+from draftwood.core.config.document import Node, apply_settings, from_python, merge, read_file
+from draftwood.core.config.structure import INVALID, build, shown, structure, unknown_key
+from draftwood.core.errors import ConfigError, Problem
+from draftwood.core.options import GenerationOptions
+from draftwood.core.registry.loader import installed
+from draftwood.core.registry.option_types import Nested
+from draftwood.core.registry.plugin import Kind, Plugin
+from draftwood.core.registry.registry import Refusal, Registered, Registry
+
+T = TypeVar("T")
+
+BUILTIN = "builtin"
+"""As a model or checkpoint: the one that comes with draftwood; `builtin:NAME` names another."""
+
+
+def _positive(_: Any, attribute: "attrs.Attribute[Any]", value: int | str) -> None:
+    if isinstance(value, int) and value < 1:
+        raise ValueError(f"'{attribute.name}' must be >= 1: {value}")
+
+
+@frozen
+class TargetConfig:
+    """The model whose law is preserved.
+
+    model: a folder, a hub name, a GGUF file, or `builtin`. revision: of a hub name. gguf_file: the
+    name of a GGUF file in that folder or repository, whose weights are unpacked. trust_remote_code:
+    run code that comes with the checkpoint. allow_pickle: read weights that are not safetensors.
+    """
+
+    model: Path | str
+    revision: str | None = field(default=None, validator=optional(min_len(1)))
+    gguf_file: str | None = field(default=None, validator=optional(min_len(1)))
+    trust_remote_code: bool = False
+    allow_pickle: bool = False
+
+
+@frozen
+class RuntimeConfig:
+    """Where and how the models run.
+
+    device: auto takes a GPU if there is one; or cpu, cuda, cuda:N (scores and draws are in float64,
+    which other accelerators may lack). dtype: auto is the checkpoint's own. attention:
+    transformers' implementation; auto is sdpa where the model has it, else eager. threads: of
+    torch, for the whole process; auto leaves torch's own choice. parallel: how the target lies on
+    several devices: tensor splits each layer over the processes that torchrun started, as the
+    model's own plan says; layers puts whole layers on all GPUs that one process sees (accelerate).
+    graphs: forwards captured as CUDA graphs at fixed sizes, for verifiers with kernels of their
+    own; auto where that works, and where it does not, on is an error.
+    """
+
+    device: str = field(default="auto", validator=matches_re(r"auto|cpu|cuda(:\d+)?"))
+    dtype: Literal["auto", "float32", "bfloat16", "float16", "float64"] = "auto"
+    attention: Literal["auto", "sdpa", "eager"] = "auto"
+    threads: Literal["auto"] | int = field(default="auto", validator=_positive)
+    parallel: Literal["none", "tensor", "layers"] = "none"
+    graphs: Literal["auto", "on", "off"] = "off"
+
+
+@frozen
+class Component:
+    """One plugin of a pipeline with its options.
+
+    entry: the plugin and who registered it. where: of its `use`, for errors about composition.
+    """
+
+    entry: Registered
+    options: Any
+    where: str = field(eq=False)
+
+    @property
+    def use(self) -> str:
+        return self.entry.plugin.name
+
+    @property
+    def plugin(self) -> Plugin:
+        return self.entry.plugin
+
+    def build(self) -> Any:
+        """The plugin's object. Imports what it needs; raises PluginError if it cannot be."""
+        return self.entry.build(self.options)
+
+
+@frozen
+class PipelineConfig:
+    """A validated pipeline. source: the file, name or "<mapping>" it was read from.
+
+    target is None only where the caller brings a model. Parts that the document leaves out are
+    None; `compose.check_composition` says whether what is there works together.
+    """
+
+    source: str
+    target: TargetConfig | None
+    drafter: Component | None
+    tree: Component | None
+    controller: Component | None
+    verifier: Component | None
+    generation: GenerationOptions
+    runtime: RuntimeConfig
+
+    def component(self, kind: Kind) -> Component | None:
+        """The part of a kind."""
+        part: Component | None = getattr(self, kind.value)
+        return part
+
+
+SECTIONS = (*(field.name for field in attrs.fields(PipelineConfig) if field.name != "source"),)
+
+
+def builtin_pipelines() -> dict[str, Path]:
+    """The builtin pipelines: name -> file, natural order of names."""
+    folder = Path(str(files("draftwood") / "pipelines"))
+    found = {path.stem: path for path in folder.glob("*.yaml")}
+    return {name: found[name] for name in sorted(found, key=_natural)}
+
+
+def load_config(
+    source: str | Path | Mapping[str, Any],
+    settings: Iterable[str] = (),
+    *,
+    registry: Registry | None = None,
+    target_given: bool = False,
+) -> PipelineConfig:
+    """Read, merge and validate a pipeline.
+
+    source: a builtin name, a file, or a mapping. settings: "section.option=value", all applied
+    before validation. registry: the plugins to choose from, the installed ones by default.
+    target_given: the caller brings a model, so that the document may leave it out.
+    Raises ConfigError with every problem found.
+    """
+    name = "<mapping>" if isinstance(source, Mapping) else str(source)
+    document = apply_settings(_read(source), settings)
+    if not document.is_mapping:
+        message = f"expected a mapping with {', '.join(SECTIONS)}; got {shown(document)}"
+        raise ConfigError([Problem(document.where, "", message)])
+    problems: list[Problem] = []
+    parts = dict.fromkeys(SECTIONS)
+    for key, node in document.data.items():
+        if key == "extends":
+            message = "can only be written in the file"
+            problems.append(Problem(node.where, key, message))
+        elif key not in SECTIONS:
+            problems.append(unknown_key(key, node, "", (*SECTIONS, "extends")))
+        elif node.data is not None:
+            parts[key] = _section(key, node, registry or installed(), problems)
+    if parts["target"] is None and not target_given:
+        message = "is required: the model whose output is preserved"
+        hint = "example: target: {model: builtin}"
+        problems.append(Problem(document.where, "target", message, (hint,)))
+    if problems:
+        raise ConfigError(sorted(problems, key=_order))
+    parts["generation"] = parts["generation"] or GenerationOptions()
+    parts["runtime"] = parts["runtime"] or RuntimeConfig()
+    return PipelineConfig(source=name, **parts)  # type: ignore[arg-type]
+
+
+def load_options(
+    cls: type[T], source: str | Path | Mapping[str, Any], settings: Iterable[str] = ()
+) -> T:
+    """Any frozen attrs class of options from a YAML file or mapping, read as pipelines are.
+
+    Raises ConfigError with every problem found.
+    """
+    document = from_python(source) if isinstance(source, Mapping) else read_file(Path(source))
+    return as_options(cls, apply_settings(document, settings))
+
+
+def as_options(cls: type[T], document: Node) -> T:
+    """The same from a document that is read already, where it says itself which class it is of."""
+    problems: list[Problem] = []
+    value = structure(Nested(cls), document, "", problems)
+    if problems:
+        raise ConfigError(sorted(problems, key=_order))
+    instance: T = value
+    return instance
+
+
+def _section(key: str, node: Node, registry: Registry, problems: list[Problem]) -> Any:
+    match key:
+        case "target":
+            return build(TargetConfig, node, key, problems)
+        case "generation":
+            return build(GenerationOptions, node, key, problems)
+        case "runtime":
+            return build(RuntimeConfig, node, key, problems)
+        case _:
+            return _component(Kind(key), node, registry, problems)
+
+
+def _component(kind: Kind, node: Node, registry: Registry, problems: list[Problem]) -> Any:
+    """The plugin that `use` names, with its options."""
+    if not node.is_mapping:
+        hint = f"write {kind}: {{use: {node.data}}}" if isinstance(node.data, str) else ""
+        message = f"expected a mapping with `use`, got {shown(node)}"
+        problems.append(Problem(node.where, kind, message, (hint,) if hint else ()))
+        return INVALID
+    use = node.data.get("use")
+    if use is None or not isinstance(use.data, str):
+        names = ", ".join(registry.names(kind)) or "none"
+        message = f"`use` must name a {kind}, got {shown(use) if use else 'no `use`'}"
+        where = (use or node).where
+        problems.append(Problem(where, f"{kind}.use", message, (f"installed: {names}",)))
+        return INVALID
+    found = registry.find(kind, use.data, bundled_only=use.builtin)
+    if isinstance(found, Refusal):
+        problems.append(Problem(use.where, f"{kind}.use", found.message, found.hints))
+        return INVALID
+    options = build(found.plugin.options, node, kind, problems, label=use.data, skip="use")
+    return INVALID if options is INVALID else Component(found, options, use.where)
+
+
+def _read(source: str | Path | Mapping[str, Any], inside: tuple[Path, ...] = ()) -> Node:
+    """A document with what it extends under it. inside: the files being read, to find a cycle."""
+    if isinstance(source, Mapping):
+        document = from_python(source)
+    else:
+        path, builtin = _locate(source)
+        if path.resolve() in inside:
+            message = "extends itself: " + " -> ".join(p.name for p in (*inside, path))
+            raise ConfigError([Problem(str(source), "extends", message)])
+        inside = (*inside, path.resolve())
+        shown_as = f"{source} (builtin)" if builtin else str(source)
+        document = read_file(path, shown=shown_as, builtin=builtin)
+    if not document.is_mapping or "extends" not in document.data:
+        return document
+    rest = {key: node for key, node in document.data.items() if key != "extends"}
+    base = document.data["extends"]
+    if not isinstance(base.data, (str, Path)):
+        message = f"expected a builtin name or a path, got {shown(base)}"
+        raise ConfigError([Problem(base.where, "extends", message)])
+    parent = base.data
+    if str(parent) not in builtin_pipelines():
+        parent = base.base / Path(parent).expanduser()
+        if not parent.is_file():
+            raise ConfigError([_no_pipeline(str(base.data), base.where, "extends")])
+    return merge(_read(parent, inside), attrs.evolve(document, data=rest))
+
+
+def _locate(source: str | Path) -> tuple[Path, bool]:
+    """The file of a pipeline argument, and whether it is a builtin one."""
+    builtin = builtin_pipelines()
+    if isinstance(source, str) and source in builtin:
+        return builtin[source], True
+    path = Path(source).expanduser()
+    if not path.is_file():
+        raise ConfigError([_no_pipeline(str(source), "", "")])
+    return path, False
+
+
+def _no_pipeline(name: str, where: str, key: str) -> Problem:
+    builtin = list(builtin_pipelines())
+    close = difflib.get_close_matches(name, builtin, n=1)
+    suggestion = f"; did you mean {close[0]!r}?" if close else ""
+    message = f"{name!r} is neither a builtin pipeline nor a file{suggestion}"
+    return Problem(where, key, message, (f"builtin: {', '.join(builtin)}",))
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """tree-8 before tree-16."""
+    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)]
+
+
+def _order(problem: Problem) -> tuple[str, int, int]:
+    """In the order of the document."""
+    place = re.fullmatch(r"(.*?):(\d+):(\d+)", problem.where)
+    return (place[1], int(place[2]), int(place[3])) if place else (problem.where, 0, 0)

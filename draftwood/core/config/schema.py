@@ -1,0 +1,161 @@
+"""The JSON Schema (draft 2020-12) of pipeline files, for the plugins that are installed.
+
+Editors complete and check pipelines with it: `# yaml-language-server: $schema=FILE` as a file's
+first line. It is made from the same shapes that the reader uses, so that what one accepts the
+other describes.
+"""
+
+import inspect
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from draftwood.core.config.pipeline import RuntimeConfig, TargetConfig, builtin_pipelines
+from draftwood.core.options import GenerationOptions
+from draftwood.core.registry.loader import installed
+from draftwood.core.registry.option_types import (
+    Choice,
+    Either,
+    Many,
+    Nested,
+    Null,
+    Row,
+    Scalar,
+    Shape,
+    fields_of,
+)
+from draftwood.core.registry.plugin import Kind
+from draftwood.core.registry.registry import Registry
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", Path: "string"}
+_BOUNDS = {">=": "minimum", ">": "exclusiveMinimum", "<=": "maximum", "<": "exclusiveMaximum"}
+
+
+def pipeline_schema(registry: Registry | None = None) -> dict[str, Any]:
+    """The schema of a pipeline file. registry: the installed plugins by default."""
+    registry = registry or installed()
+    return {
+        "$schema": DIALECT,
+        "title": "draftwood pipeline",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "extends": {
+                "type": "string",
+                "description": "a file to lay this one on, relative to it, or a builtin name: "
+                + ", ".join(builtin_pipelines()),
+            },
+            "target": _optional(options_schema(TargetConfig)),
+            **{kind.value: _optional(_component(kind, registry)) for kind in Kind},
+            "generation": _optional(options_schema(GenerationOptions)),
+            "runtime": _optional(options_schema(RuntimeConfig)),
+        },
+    }
+
+
+def options_schema(cls: type) -> dict[str, Any]:
+    """The schema of a frozen attrs class of options."""
+    fields = fields_of(cls)
+    # What `extends` supplies is not in the file, so nothing that a file may inherit is required
+    # by the schema; the reader, which sees the whole, requires it.
+    return {
+        "type": "object",
+        "description": inspect.getdoc(cls) or cls.__name__,
+        "additionalProperties": False,
+        "properties": {
+            name: {**shape_schema(shape), **_default(attribute), **_bounds(attribute.validator)}
+            for name, (attribute, shape) in fields.items()
+        },
+    }
+
+
+def shape_schema(shape: Shape) -> dict[str, Any]:
+    """The schema of one option's type."""
+    match shape:
+        case Scalar(type=kind):
+            return {"type": _TYPES[kind]}
+        case Choice(values=values):
+            return {"enum": [written for written, _ in values]}
+        case Null():
+            return {"type": "null"}
+        case Many(item=item):
+            return {"type": "array", "items": shape_schema(item)}
+        case Row(items=items):
+            return {
+                "type": "array",
+                "prefixItems": [shape_schema(item) for item in items],
+                "items": False,
+                "minItems": len(items),
+            }
+        case Nested(type=cls):
+            return options_schema(cls)
+        case Either(members=members):
+            return _any_of([shape_schema(member) for member in members])
+
+
+def _component(kind: Kind, registry: Registry) -> dict[str, Any]:
+    """A mapping whose allowed options follow from what `use` names."""
+    names = registry.names(kind)
+    entries = [registry.get(kind, name) for name in names]
+    return {
+        "type": "object",
+        "properties": {
+            "use": {
+                "enum": names,
+                "description": "\n".join(f"{e.plugin.name}: {e.plugin.summary}" for e in entries),
+            }
+        },
+        "allOf": [
+            {
+                "if": {"properties": {"use": {"const": entry.plugin.name}}, "required": ["use"]},
+                "then": _with_use(options_schema(entry.plugin.options)),
+            }
+            for entry in entries
+        ],
+    }
+
+
+def _with_use(schema: dict[str, Any]) -> dict[str, Any]:
+    """A plugin's options beside `use`. No "type": an empty section satisfies every `if`."""
+    rest = {key: value for key, value in schema.items() if key != "type"}
+    return {**rest, "properties": {"use": True, **schema["properties"]}}
+
+
+def _optional(schema: dict[str, Any]) -> dict[str, Any]:
+    """A section may be empty, which is as if it were left out."""
+    return {**schema, "type": ["object", "null"]}
+
+
+def _default(attribute: "attrs.Attribute[Any]") -> dict[str, Any]:
+    value = attribute.default
+    if isinstance(value, Enum):
+        value = value.value
+    if isinstance(value, (bool, int, float, str)) or value is None:
+        return {"default": value}
+    return {}
+
+
+def _bounds(validator: Any) -> dict[str, Any]:
+    """The bounds that attrs' number validators say, alone or combined; others say nothing here.
+
+    A bound is an annotation of the whole option: JSON Schema applies it to numbers only, so that
+    it is right for "auto" and null too.
+    """
+    inner = getattr(validator, "_validators", None) or getattr(validator, "validator", None)
+    if isinstance(inner, tuple):
+        return {key: value for one in inner for key, value in _bounds(one).items()}
+    if inner is not None:
+        return _bounds(inner)
+    keyword = _BOUNDS.get(getattr(validator, "compare_op", ""))
+    return {keyword: validator.bound} if keyword else {}
+
+
+def _any_of(schemas: list[dict[str, Any]]) -> dict[str, Any]:
+    """One of several; plain types become one list of types, which editors show best."""
+    if all(set(schema) == {"type"} for schema in schemas):
+        types = list(dict.fromkeys(schema["type"] for schema in schemas))
+        return {"type": types if len(types) > 1 else types[0]}
+    return {"anyOf": schemas}

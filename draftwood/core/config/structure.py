@@ -1,0 +1,256 @@
+"""From a document's nodes to frozen attrs instances, with every problem found and located.
+
+Scalars are strict: a whole number is accepted for a float and nothing else is converted, so 3.7 is
+never 3 and "off" never true.
+"""
+
+import difflib
+import math
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+from attrs import frozen
+
+from draftwood.core.config.document import Node
+from draftwood.core.errors import Problem
+from draftwood.core.registry.option_types import (
+    Choice,
+    Either,
+    Many,
+    Nested,
+    Null,
+    Row,
+    Scalar,
+    Shape,
+    fields_of,
+)
+
+
+@frozen
+class Invalid:
+    """Stands for a value whose problems have been recorded."""
+
+
+INVALID = Invalid()
+_WORDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    Path: "a path",
+}
+
+
+def build(
+    cls: type, node: Node, path: str, problems: list[Problem], *, label: str = "", skip: str = ""
+) -> Any:
+    """An instance of the attrs class `cls` from a mapping, or INVALID.
+
+    path: dotted key of the mapping. label: what owns the options, in messages. skip: a key that
+    is not an option. Adds to `problems` every unknown or missing key, wrong type and value that a
+    validator refuses.
+    """
+    if not node.is_mapping:
+        problems.append(Problem(node.where, path, f"expected a mapping, got {shown(node)}"))
+        return INVALID
+    before, fields, values = len(problems), fields_of(cls), dict[str, Any]()
+    of = f" for {label}" if label else ""
+    for key, value in node.data.items():
+        if key == skip:
+            continue
+        if key not in fields:
+            problems.append(unknown_key(key, value, path, fields, of))
+            continue
+        values[key] = structure(fields[key][1], value, _join(path, key), problems)
+    for name, (attribute, _) in fields.items():
+        if attribute.default is attrs.NOTHING and name not in values:
+            problems.append(Problem(node.where, _join(path, name), f"is required{of}"))
+    if len(problems) > before:
+        return INVALID
+    return _instance(cls, node, path, values, problems)
+
+
+def structure(shape: Shape, node: Node, path: str, problems: list[Problem]) -> Any:
+    """The value of a node read as `shape`, or INVALID with the reason added to `problems`."""
+    match shape:
+        case Scalar(type=kind):
+            value = _scalar(kind, node)
+            if value is not INVALID:
+                return value
+            hint = " (quote it)" if kind is str and not isinstance(node.data, (dict, list)) else ""
+            message = f"expected {_WORDS[kind]}, got {shown(node)}{hint}"
+        case Null() if node.data is None:
+            return None
+        case Choice(values=values):
+            for written, value in values:
+                if type(written) is type(node.data) and written == node.data:
+                    return value
+            message = f"{shown(node)} is none of the choices" + _close(node.data, values)
+            names = ", ".join(str(written) for written, _ in values)
+            problems.append(Problem(node.where, path, message, (f"choices: {names}",)))
+            return INVALID
+        case Nested(type=cls):
+            return build(cls, node, path, problems)
+        case Either(members=members):
+            return _either(members, node, path, problems)
+        case Many() | Row() if isinstance(node.data, list):
+            return _tuple(shape, node, path, problems)
+        case _:
+            message = f"expected {describe(shape)}, got {shown(node)}"
+    problems.append(Problem(node.where, path, message))
+    return INVALID
+
+
+def describe(shape: Shape) -> str:
+    """A shape in words, for messages."""
+    match shape:
+        case Scalar(type=kind):
+            return _WORDS[kind]
+        case Choice(values=values):
+            return " or ".join(repr(written) for written, _ in values)
+        case Null():
+            return "null"
+        case Many(item=item):
+            return f"a list, each item {describe(item)}"
+        case Row(items=items):
+            return f"a list of {len(items)}: {', '.join(map(describe, items))}"
+        case Nested():
+            return "a mapping"
+        case Either(members=members):
+            return " or ".join(dict.fromkeys(map(describe, members)))
+
+
+def shown(node: Node) -> str:
+    """A value as a message quotes it."""
+    match node.data:
+        case None:
+            return "nothing"
+        case bool() as flag:
+            return str(flag).lower()
+        case dict():
+            return "a mapping"
+        case list():
+            return "a list"
+        case other:
+            return repr(other)
+
+
+def unknown_key(key: str, node: Node, path: str, known: Collection[str], of: str = "") -> Problem:
+    """The problem of a key that nothing answers to: the nearest one, or all."""
+    close = difflib.get_close_matches(key, known, n=1)
+    suggestion = f"; did you mean {close[0]!r}?" if close else ""
+    hints = () if close else (f"choices: {', '.join(known) or 'none'}",)
+    return Problem(node.key, _join(path, key), f"unknown key {key!r}{of}{suggestion}", hints)
+
+
+def _scalar(kind: type, node: Node) -> Any:
+    data = node.data
+    if kind is float and type(data) is int:
+        return float(data)
+    if kind is float and type(data) is float:
+        return INVALID if math.isnan(data) else data
+    if kind is Path and isinstance(data, (str, Path)) and str(data):
+        return (node.base / Path(data).expanduser()).resolve()
+    return data if type(data) is kind else INVALID
+
+
+def _either(members: tuple[Shape, ...], node: Node, path: str, problems: list[Problem]) -> Any:
+    if Scalar(Path) in members and Scalar(str) in members and isinstance(node.data, (str, Path)):
+        return _path_or_name(node, path, problems)
+    closest: list[Problem] | None = None
+    for member in members:
+        found: list[Problem] = []
+        value = structure(member, node, path, found)
+        if not found:
+            return value
+        # A list or mapping of the right kind with something wrong inside says what; the others
+        # only say that it is not what they are.
+        if (isinstance(node.data, list) and isinstance(member, (Many, Row))) or (
+            node.is_mapping and isinstance(member, Nested)
+        ):
+            closest = found
+    if closest is None:
+        message = f"expected {describe(Either(members))}, got {shown(node)}"
+        closest = [Problem(node.where, path, message)]
+    problems += closest
+    return INVALID
+
+
+def _path_or_name(node: Node, path: str, problems: list[Problem]) -> Any:
+    """What is there or looks like a path is an absolute Path; the rest, and `builtin`, a name."""
+    if isinstance(node.data, str) and node.data.partition(":")[0] == "builtin":
+        return node.data
+    local = _scalar(Path, node)
+    if local is not INVALID and local.exists():
+        return local
+    if local is INVALID or isinstance(node.data, Path) or node.data[0] in "./~":
+        message = f"no such file or folder: {node.data if local is INVALID else local}"
+        problems.append(Problem(node.where, path, message))
+        return INVALID
+    return node.data
+
+
+def _tuple(shape: Many | Row, node: Node, path: str, problems: list[Problem]) -> Any:
+    items: list[Node] = node.data
+    if isinstance(shape, Row) and len(items) != len(shape.items):
+        message = f"expected {describe(shape)}, got {len(items)} items"
+        problems.append(Problem(node.where, path, message))
+        return INVALID
+    shapes = shape.items if isinstance(shape, Row) else (shape.item,) * len(items)
+    values = tuple(
+        structure(inner, item, f"{path}[{index}]", problems)
+        for index, (inner, item) in enumerate(zip(shapes, items, strict=True))
+    )
+    return INVALID if INVALID in values else values
+
+
+def _instance(
+    cls: type, node: Node, path: str, values: dict[str, Any], problems: list[Problem]
+) -> Any:
+    """Construct; if a validator refuses, find every refusal and give it the place of its field.
+
+    attrs stops at the first refusal, and its errors name no place.
+    """
+    try:
+        return cls(**values)
+    except (TypeError, ValueError) as error:
+        refusals = list(_refusals(cls, values))
+        if not refusals:  # not one field's: __attrs_post_init__ compares several
+            problems.append(Problem(node.where, path, _message(error)))
+    for name, message in refusals:
+        where = node.data[name].where if name in node.data else node.where
+        problems.append(Problem(where, _join(path, name), message))
+    return INVALID
+
+
+def _refusals(cls: type, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Each field whose validator refuses, with its message, on an instance never given out."""
+    draft: Any = object.__new__(cls)
+    for attribute in attrs.fields(cls):
+        value = values.get(attribute.name, attribute.default)
+        if isinstance(value, attrs.Factory):  # type: ignore[arg-type]
+            value = value.factory(draft) if value.takes_self else value.factory()
+        object.__setattr__(draft, attribute.name, value)
+    for attribute in attrs.fields(cls):
+        if attribute.validator is None:
+            continue
+        try:
+            attribute.validator(draft, attribute, getattr(draft, attribute.name))
+        except (TypeError, ValueError) as error:
+            yield attribute.name, _message(error)
+
+
+def _message(error: Exception) -> str:
+    return str(error.args[0]) if error.args else type(error).__name__
+
+
+def _close(data: Any, values: tuple[tuple[Any, Any], ...]) -> str:
+    names = [written for written, _ in values if isinstance(written, str)]
+    close = difflib.get_close_matches(data, names, n=1) if isinstance(data, str) else []
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key

@@ -1,0 +1,1 @@
+"""Attention and compaction of trees: what the target's forward and commit run on."""

@@ -1,0 +1,1 @@
+"""Plugins: what they register, how they are found, loaded and built."""

@@ -1,0 +1,300 @@
+"""The loader: which plugins there are, where each came from, and why some are not usable.
+
+pluggy's own loader stops at the first broken entry point and skips a duplicate in silence. Here
+each entry point is loaded by itself, with a pluggy manager of its own; what goes wrong is a record
+that names the distribution, its version and the cause, and every other plugin still works.
+"""
+
+import difflib
+import inspect
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, partial
+from importlib import import_module
+from importlib.metadata import Distribution, EntryPoint, distributions
+from typing import Any
+
+import attrs
+import pluggy
+from attrs import frozen
+
+import draftwood
+from draftwood.core.errors import PluginError
+from draftwood.core.registry import hookspecs
+from draftwood.core.registry.option_types import faults
+from draftwood.core.registry.plugin import API_VERSION, Kind, Plugin
+from draftwood.core.registry.registry import (
+    Observer,
+    Record,
+    Registered,
+    Registry,
+    Source,
+    call_hook,
+    cause_of,
+    failed,
+    listed,
+    record,
+)
+
+GROUP = "draftwood"
+BUNDLED = (*(f"draftwood.plugins.{kind}s.register" for kind in Kind), "draftwood.cli.register")
+"""Registration modules of what is bundled, by name: the core imports no plugin and no command."""
+
+_HOOKS = {kind: f"draftwood_register_{kind}s" for kind in Kind}
+_HOOK_NAMES = tuple(name for name in vars(hookspecs) if name.startswith("draftwood_"))
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+@cache
+def installed() -> Registry:
+    """The registry of this process's environment, loaded once."""
+    return load_plugins()
+
+
+def load_plugins(
+    *,
+    third_parties: bool = True,
+    environ: Mapping[str, str] = os.environ,
+    found: Iterable[Distribution] | None = None,
+    bundled: Iterable[str] = BUNDLED,
+) -> Registry:
+    """Load every registration module, each on its own.
+
+    third_parties: False leaves out what is not bundled (`--no-plugins`). environ: read for
+    DRAFTWOOD_PLUGINS (only these distributions or entry points), DRAFTWOOD_DISABLE_PLUGINS (not
+    these) and DRAFTWOOD_STRICT_PLUGINS (1: any failure is fatal). found: the distributions to
+    look at, those on sys.path by default. bundled: registration modules of draftwood itself.
+    Raises PluginError under DRAFTWOOD_STRICT_PLUGINS, listing every failure.
+    """
+    collector = _Collector()
+    for module in bundled:
+        source = Source("draftwood", draftwood.__version__, module, bundled=True)
+        collector.load(source, partial(import_module, module))
+    switches = _Switches.read(environ, third_parties)
+    seen: set[tuple[str, str]] = set()
+    for distribution, point in _entry_points(
+        distributions() if found is None else found, collector
+    ):
+        source = Source(*_identity(distribution), point.name)
+        identity = (_plain(source.distribution), _plain(point.name))
+        if identity in seen:
+            continue  # a second copy further down sys.path: Python would not import it either
+        seen.add(identity)
+        off = switches.off(source)
+        if off:
+            collector.records.append(record(None, point.name, source, "off", off))
+        else:
+            collector.load(source, point.load)
+    collector.records += switches.unanswered({name for identity in seen for name in identity})
+    registry = collector.finish()
+    broken = [line for line in registry.records if line.broken]
+    if switches.strict and broken:
+        raise PluginError(
+            "DRAFTWOOD_STRICT_PLUGINS is set and these plugins are broken:\n"
+            + "\n".join(
+                f"  {line.name} of '{line.distribution} {line.version}': {line.cause}"
+                for line in broken
+            )
+        )
+    return registry
+
+
+class _Collector:
+    """What has been registered so far."""
+
+    def __init__(self) -> None:
+        self.registered: list[Registered] = []
+        self.records: list[Record] = []
+        self.observers: list[Observer] = []
+        self.command_hooks: list[tuple[Source, Callable[[], list[Any]]]] = []
+
+    def load(self, source: Source, load: Callable[[], Any]) -> None:
+        """Import one registration object and call its hooks; failures become records."""
+        try:
+            provider = load()
+            manager = pluggy.PluginManager(hookspecs.PROJECT)
+            manager.add_hookspecs(hookspecs)
+            manager.register(provider, source.entry_point)
+            unmarked = _unmarked(provider)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - SystemExit too must not end the command
+            self.fail(None, source.entry_point, source, cause_of(error))
+            return
+        callers = manager.get_hookcallers(provider) or []
+        for cause in (*unmarked, *_misspelt(callers)):
+            self.fail(None, source.entry_point, source, cause)
+        if not callers and not unmarked:
+            self.fail(None, source.entry_point, source, "has no draftwood hook")
+        known = {caller.name for caller in callers if caller.has_spec()}
+        for kind, hook in _HOOKS.items():
+            if hook in known:
+                self.register(kind, source, getattr(manager.hook, hook))
+        if "draftwood_register_commands" in known:
+            self.command_hooks.append((source, manager.hook.draftwood_register_commands))
+        if "draftwood_round_finished" in known:
+            self.observers.append(Observer(source, manager.hook.draftwood_round_finished))
+            self.records.append(record("observer", source.entry_point, source))
+
+    def register(self, kind: Kind, source: Source, call: Callable[[], list[Any]]) -> None:
+        plugins, failure = call_hook(call)
+        if failure:
+            self.fail(kind, source.entry_point, source, failure)
+        for plugin in plugins:
+            wrong = _wrong(plugin)
+            name = plugin.name if isinstance(plugin, Plugin) else source.entry_point
+            if wrong:
+                self.fail(kind, str(name), source, wrong)
+            else:
+                self.registered.append(Registered(kind, plugin, source))
+
+    def fail(self, kind: Kind | None, name: str, source: Source, cause: str) -> None:
+        self.records.append(failed(kind, name, source, cause))
+
+    def finish(self) -> Registry:
+        """Compare names, and record each plugin as usable or as a duplicate of others."""
+        lines = []
+        for entry in self.registered:
+            rivals = [
+                other.source
+                for other in self.registered
+                if other is not entry
+                and (other.kind, other.plugin.name) == (entry.kind, entry.plugin.name)
+            ]
+            status, cause = "ok", None
+            if rivals:
+                status, cause = "duplicate", f"also registered by {listed(rivals)}"
+            lines.append(record(entry.kind, entry.plugin.name, entry.source, status, cause))
+        return Registry(
+            tuple(self.registered),
+            (*lines, *self.records),
+            tuple(self.observers),
+            tuple(self.command_hooks),
+        )
+
+
+@frozen
+class _Switches:
+    """The environment's say in which third parties are loaded."""
+
+    strict: bool
+    third_parties: bool
+    only: frozenset[str] | None
+    never: frozenset[str]
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str], third_parties: bool) -> "_Switches":
+        strict = environ.get("DRAFTWOOD_STRICT_PLUGINS", "").strip().lower()
+        if strict not in ("", "0", "1", "false", "true"):
+            raise PluginError(f"DRAFTWOOD_STRICT_PLUGINS is {strict!r}; choices: 0, 1")
+        only = _split(environ.get("DRAFTWOOD_PLUGINS", ""))
+        return cls(
+            strict=strict in ("1", "true"),
+            third_parties=third_parties,
+            only=only or None,
+            never=_split(environ.get("DRAFTWOOD_DISABLE_PLUGINS", "")),
+        )
+
+    def off(self, source: Source) -> str | None:
+        """Why a third party's entry point is not loaded; None if it is."""
+        names = {_plain(source.distribution), _plain(source.entry_point)}
+        if not self.third_parties:
+            return "--no-plugins"
+        if names & self.never:
+            return "DRAFTWOOD_DISABLE_PLUGINS names it"
+        if self.only is not None and not names & self.only:
+            return "DRAFTWOOD_PLUGINS does not name it"
+        return None
+
+    def unanswered(self, met: set[str]) -> list[Record]:
+        """A record for each name in the environment that nothing installed answers to."""
+        return [
+            record(
+                None, name, Source(name, "not installed", name), "failed", f"named by {variable}"
+            )
+            for variable, names in (
+                ("DRAFTWOOD_PLUGINS", self.only or frozenset()),
+                ("DRAFTWOOD_DISABLE_PLUGINS", self.never),
+            )
+            for name in sorted(names - met)
+        ]
+
+
+def _entry_points(
+    found: Iterable[Distribution], collector: _Collector
+) -> Iterator[tuple[Distribution, EntryPoint]]:
+    """Entry points of our group. Metadata that cannot be read is a record, not the end."""
+    for distribution in found:
+        try:
+            text = distribution.read_text("entry_points.txt") or ""
+            if GROUP not in text:
+                continue
+            points = [point for point in distribution.entry_points if point.group == GROUP]
+        except Exception as error:  # noqa: BLE001 - a third party's metadata can be anything
+            name, version = _identity(distribution)
+            cause = f"entry_points.txt cannot be read ({cause_of(error)})"
+            collector.fail(None, name, Source(name, version, name), cause)
+            continue
+        yield from ((distribution, point) for point in points)
+
+
+def _identity(distribution: Distribution) -> tuple[str, str]:
+    try:
+        metadata = distribution.metadata
+        return metadata["Name"] or "unknown", metadata["Version"] or "unknown"
+    except Exception:  # noqa: BLE001 - no METADATA file; the entry point is still worth loading
+        return "unknown", "unknown"
+
+
+def _wrong(plugin: object) -> str | None:
+    """Why a record cannot be registered."""
+    if not isinstance(plugin, Plugin):
+        return f"returned {type(plugin).__name__}, not draftwood.Plugin"
+    if plugin.api != API_VERSION:
+        return f"written for plugin API {plugin.api}; this draftwood has {API_VERSION}"
+    if not isinstance(plugin.name, str) or not _NAME.fullmatch(plugin.name):
+        return f"bad name {plugin.name!r}: lower-case letters, digits and '_', a letter first"
+    if not isinstance(plugin.factory, str) or not _FACTORY.fullmatch(plugin.factory):
+        return f"bad factory {plugin.factory!r}: write 'package.module:Class'"
+    if not isinstance(plugin.summary, str) or "\n" in plugin.summary:
+        return "its summary is not one line"
+    if not callable(plugin.traits):
+        return "its traits cannot be called"
+    found = faults(plugin.options)
+    if not found and "use" in attrs.fields_dict(plugin.options):
+        found = ["an option cannot be called 'use'"]
+    return f"options: {'; '.join(found)}" if found else None
+
+
+def _unmarked(provider: Any) -> list[str]:
+    """Functions that are named like a hook but never marked as one."""
+    return [
+        f"{name} is not marked with @hookimpl"
+        for name in dir(provider)
+        if name.startswith("draftwood_")
+        and inspect.isroutine(getattr(provider, name, None))
+        and not hasattr(getattr(provider, name), f"{hookspecs.PROJECT}_impl")
+    ]
+
+
+def _misspelt(callers: Iterable[pluggy.HookCaller]) -> list[str]:
+    """Marked hooks that draftwood does not have."""
+    causes = []
+    for caller in callers:
+        if caller.has_spec() or all(impl.optionalhook for impl in caller.get_hookimpls()):
+            continue
+        close = difflib.get_close_matches(caller.name, _HOOK_NAMES, n=1)
+        suggestion = f"; did you mean {close[0]!r}?" if close else ""
+        causes.append(f"unknown hook {caller.name!r}{suggestion}")
+    return causes
+
+
+def _plain(name: str) -> str:
+    """A distribution's name in the form that comparisons use."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _split(names: str) -> frozenset[str]:
+    return frozenset(_plain(name.strip()) for name in names.split(",") if name.strip())

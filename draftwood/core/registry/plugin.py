@@ -1,0 +1,109 @@
+"""What a plugin is: one frozen record a registration hook returns. Imports no torch.
+
+The record names its factory by import path, so that listing, checking and describing plugins
+never imports what only decoding needs. Traits are what a composition check may know before any
+weights load: they are computed from the options, and may read a config.json, never weights.
+"""
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any, Literal
+
+from attrs import field, frozen
+
+from draftwood.core.draws import Draws
+
+API_VERSION = 1
+
+
+class Kind(StrEnum):
+    """The four kinds of plugin; the value is the key in a pipeline's YAML."""
+
+    DRAFTER = "drafter"
+    TREE = "tree"
+    CONTROLLER = "controller"
+    VERIFIER = "verifier"
+
+
+Law = Literal["points", "factorized", "mixture", "markov", "autoregressive"]
+"""The form of a proposal; "points" gives certain tokens and no law (prompt lookup)."""
+
+
+@frozen
+class DrafterTraits:
+    """What is known of a drafter from its options.
+
+    law: form of its proposals. max_depth: deepest draft node it can propose.
+    pass_per_level: whether each level of a tree costs a forward pass of the drafter.
+    taps: 0-based target layers whose output it reads; None while unknown (not yet configured).
+    target_hidden_size, target_layers, vocab_size: what it expects of the target; None: anything.
+    """
+
+    law: Law
+    max_depth: int
+    pass_per_level: bool = False
+    taps: tuple[int, ...] | None = ()
+    target_hidden_size: int | None = None
+    target_layers: int | None = None
+    vocab_size: int | None = None
+
+
+@frozen
+class TreeTraits:
+    """draws: how nodes are chosen. laws: the forms of proposal it can grow; None: any."""
+
+    draws: Draws
+    laws: frozenset[str] | None = None
+
+
+@frozen
+class ControllerTraits:
+    """timed: its decisions depend on a clock, so a seed alone does not fix the budgets."""
+
+    timed: bool = False
+
+
+@frozen
+class VerifierTraits:
+    """draws: the trees it verifies exactly. seed_parity: the same seed gives plain decoding's
+    tokens whatever the tree. devices: device types it runs on; None: any. elsewhere: what to do on
+    others, for the error. picks: device type -> what decides there, of one that picks by device."""
+
+    draws: frozenset[Draws]
+    seed_parity: bool = False
+    devices: frozenset[str] | None = None
+    elsewhere: str | None = None
+    picks: Callable[[str], str] | None = field(default=None, eq=False, repr=False)
+
+
+Traits = DrafterTraits | TreeTraits | ControllerTraits | VerifierTraits
+
+
+@frozen
+class Plugin:
+    """What a registration hook returns, one record per plugin.
+
+    name: how YAML's `use:` names it. summary: one line for `plugins list`.
+    options: frozen attrs class of its YAML options. factory: "package.module:Class", called with
+    the options as its only argument when a pipeline is built. traits: options -> Traits.
+    api: version of this contract the plugin was written for.
+
+        from attrs import frozen
+        from draftwood import DrafterTraits, Plugin, hookimpl
+
+        @frozen
+        class Options:
+            repeat: int = 4
+
+        @hookimpl
+        def draftwood_register_drafters():
+            yield Plugin("echo", "repeats the anchor", Options, "echo_drafter.drafter:Echo",
+                         lambda options: DrafterTraits("points", options.repeat))
+    """
+
+    name: str
+    summary: str
+    options: type
+    factory: str
+    traits: Callable[[Any], Traits] = field(eq=False, repr=False)
+    api: int = API_VERSION

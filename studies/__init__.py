@@ -1,0 +1,1 @@
+"""Studies of the papers behind draftwood; run from the repository root, outside the wheel."""
