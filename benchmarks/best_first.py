@@ -1,4 +1,5 @@
-"""How long a best-first tree takes to grow, laws included: `python benchmarks/best_first.py`.
+"""How long a best-first tree takes to grow, distributions included: `python
+benchmarks/best_first.py`.
 
 Prints medians over many runs for both forms, from the drafter's logits to the finished tree:
 256 nodes from 15 x 4096 logits must take under 2 ms, and 32 nodes from 10 x 2048 is a usual round.
@@ -56,14 +57,14 @@ def main() -> None:
             "nodes": nodes,
             "logits": [depth, vocabulary],
             "heap_ms": median_ms("heap", nodes, depth, vocabulary, arguments.runs),
-            "levelled_ms": median_ms("levelled", nodes, depth, vocabulary, arguments.runs),
+            "levelled_ms": median_ms("by_level", nodes, depth, vocabulary, arguments.runs),
         }
         for nodes, depth, vocabulary in CASES
     ]
     if arguments.json:
         print(json.dumps({"threads": arguments.threads, "cases": rows}))  # noqa: T201
         return
-    print(f"{'nodes':>6}  {'logits':>10}  {'heap':>9}  {'levelled':>9}")  # noqa: T201
+    print(f"{'nodes':>6}  {'logits':>10}  {'heap':>9}  {'by_level':>9}")  # noqa: T201
     for row in rows:
         size = "{} x {}".format(*row["logits"])
         print(  # noqa: T201

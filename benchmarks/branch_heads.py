@@ -2,9 +2,8 @@
 
 Times the parts of a pass of the bundled drafter (or `--checkpoint`), and counts the operations and
 weights of a drafter of a real size: Qwen3-8B's width and vocabulary, five layers, blocks of 16.
-A pass is the block's layers, the head, and what branches add: expander and prior. Laws and trees
-are not part of it (`benchmarks/mixture_trees.py`).
-"""
+A pass is the block's layers, the head, and what branches add: expander and prior. Distributions and
+trees are not part of it (`benchmarks/mixture_trees.py`)."""
 
 import argparse
 import statistics

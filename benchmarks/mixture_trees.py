@@ -1,8 +1,8 @@
 """How long best-first trees over a mixture take: `python benchmarks/mixture_trees.py`.
 
 Prints medians over many runs, from the drafter's logits to the finished tree: children looked for
-among few tokens of each branch, and in the whole mixed law; and the tree of one branch beside them.
-"""
+among few tokens of each branch, and in the whole mixed distribution; and the tree of one branch
+beside them."""
 
 import argparse
 import json
@@ -12,7 +12,7 @@ import time
 import torch
 from attrs import frozen
 
-from draftwood.core.distributions import best
+from draftwood.core.distributions import stable_topk
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Children, Factorized, Frontier, Mixture, Proposal, Vocabulary
 from draftwood.core.randomness import Seeded
@@ -27,11 +27,11 @@ CASES = ((16, 4, 9, 2048), (64, 4, 9, 2048), (64, 4, 15, 32768), (256, 4, 15, 32
 
 @frozen(eq=False)
 class Whole(Mixture):
-    """Finds children in the whole law, as the definition says."""
+    """Finds children in the whole distribution, as the definition says."""
 
     def expand(self, at: Frontier, k: int) -> Children:
-        tokens, law = best(self.law(at), k)
-        return Children(tokens, law.double().log())
+        tokens, probs = stable_topk(self.probs(at), k)
+        return Children(tokens, probs.double().log())
 
     def shortlisted(self, width: int) -> Proposal:
         return self

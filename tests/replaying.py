@@ -78,8 +78,8 @@ class Quiet:
         keys, values = (
             torch.where(there, part, 0.0).repeat_interleave(group, 0) for part in (keys, values)
         )
-        law = (query @ keys.mT * scaling).masked_fill(~seen, -torch.inf).softmax(-1)
-        return (law @ values).transpose(0, 1).contiguous()
+        probs = (query @ keys.mT * scaling).masked_fill(~seen, -torch.inf).softmax(-1)
+        return (probs @ values).transpose(0, 1).contiguous()
 
     def compact(self, stacks, length, path):
         for stack in stacks:

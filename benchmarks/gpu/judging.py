@@ -14,7 +14,7 @@ from torch import Tensor
 from draftwood.core.draws import Draws
 from draftwood.core.interfaces import Verifier
 from draftwood.core.kernels.triton.compaction import compact
-from draftwood.core.node_distributions import TargetLaws
+from draftwood.core.node_distributions import TargetDistributions
 from draftwood.core.options import Sampling
 from draftwood.core.randomness import Seeded
 from draftwood.core.tree import TokenTree
@@ -82,7 +82,9 @@ def _judges(size: Size, clock: Clock, dtype: torch.dtype, dry: bool) -> Iterator
 def _differ(contestants: dict[str, Callable[[], Verdict]]) -> str | None:
     """Both verdicts, unless they are equal or rounding decided."""
     found, expected = contestants["kernels"](), contestants["torch"]()
-    return None if found == expected or found.near else f"{found} by kernels, {expected} by torch"
+    return (
+        None if found == expected or found.near_ties else f"{found} by kernels, {expected} by torch"
+    )
 
 
 def _row(case: str, times: dict[str, Timed], differ: Callable[[], str | None]) -> dict[str, Any]:
@@ -99,7 +101,7 @@ class Round:
     """Scores and a tree whose first nodes the target agrees with.
 
     `match` walks the tree on the device, where it was grown. `ratio` and `multi_round` walk drawn
-    ones, a chain and a tree, with the law that each node was drawn from.
+    ones, a chain and a tree, with the distribution that each node was drawn from.
     """
 
     def __init__(self, size: Size, device: torch.device, dtype: torch.dtype, rule: str) -> None:
@@ -121,9 +123,9 @@ class Round:
     def judge(self, verifier: Verifier, sampling: Sampling) -> Verdict:
         """As a round does, with nothing remembered from the call before."""
         tree = attrs.evolve(self.tree)
-        laws = TargetLaws(self.scores, tree, range(1), sampling, (), 0)
+        distributions = TargetDistributions(self.scores, tree, range(1), sampling, (), 0)
         with torch.inference_mode():
-            return verifier.judge(laws, tree, Seeded(0).stream("verify"))
+            return verifier.judge(distributions, tree, Seeded(0).stream("verify"))
 
 
 def _chain(nodes: int, vocab: int) -> TokenTree:

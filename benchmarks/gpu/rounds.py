@@ -1,10 +1,9 @@
 """Whole rounds of random models of real sizes, stage by stage, and what their forwards cost.
 
 Weights are random and nothing is downloaded: times do not depend on what weights say. The drafter
-is a DFlash network of the published shape (5 layers, blocks of 16) whose laws are pushed towards a
-text that plain decoding said before, so that trees are partly accepted and commits have rows to
-move.
-"""
+is a DFlash network of the published shape (5 layers, blocks of 16) whose distributions are pushed
+towards a text that plain decoding said before, so that trees are partly accepted and commits have
+rows to move."""
 
 import gc
 import inspect

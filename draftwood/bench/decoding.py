@@ -24,7 +24,7 @@ class Decoded:
     rounds: Rounds | None = None
     speculation: dict[str, Any] | None = None
     kernels: dict[str, int] | None = None
-    near: int | None = None
+    near_ties: int | None = None
     stats: tuple[RoundStats, ...] = ()
 
 
@@ -63,7 +63,7 @@ def decode(
         rounds=_rounds(engine.controller, seen),
         speculation=pipeline.speculation(run),
         kernels=dict(run.stats.kernels),
-        near=run.stats.near,
+        near_ties=run.stats.near_ties,
         stats=tuple(stats for _, stats in seen),
     )
 

@@ -120,7 +120,7 @@ def measure(
             speculation=done.speculation,
             drawing=drawing,
             kernels=done.kernels,
-            near=done.near,
+            near_ties=done.near_ties,
         )
         journal.append(record)
         yield record

@@ -46,7 +46,7 @@ class Record:
     the new ones. seconds: wall time of the request. first_seconds, first_tokens: of which until
     the first tokens were there, and how many those were. timings: seconds by stage, and rounds:
     None where it was not draftwood that decoded. peak_memory: bytes. speculation: whether drafts
-    were made, and why not. drawing: an SVG of one of its trees. kernels, near: as in
+    were made, and why not. drawing: an SVG of one of its trees. kernels, near_ties: as in
     `RequestStats`, None where it was not draftwood that decoded.
     """
 
@@ -68,7 +68,7 @@ class Record:
     speculation: dict[str, Any] | None = None
     drawing: str | None = None
     kernels: dict[str, int] | None = None
-    near: int | None = None
+    near_ties: int | None = None
 
     @property
     def key(self) -> tuple[str, str, int]:

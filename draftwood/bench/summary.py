@@ -43,7 +43,7 @@ FORMULAS = {
     "passes": "runs of the drafter's model, levels of a tree included / rounds",
     "kernels": "launches by kernel / sum of rounds, of a verifier that brings its own; launches "
     "for prompts are among them",
-    "near": "decisions that rounding could have changed, over all requests, where a verifier "
+    "near_ties": "decisions that rounding could have changed, over all requests, where a verifier "
     "counts them",
     "peak_memory": "largest of any request, bytes: on an accelerator its tensors, else the process",
     "forecast.seconds_error": "median over rounds of |expected - measured| / measured seconds",
@@ -145,7 +145,7 @@ class _View:
             "timings": _timings(mine),
             "peak_memory": max((r.peak_memory for r in mine if r.peak_memory), default=None),
             "kernels": _kernels(mine),
-            "near": sum(record.near or 0 for record in mine),
+            "near_ties": sum(record.near_ties or 0 for record in mine),
             "same_tokens": self._same(records, group),
             "forecast": _forecast(mine),
         }

@@ -32,7 +32,7 @@ JSON = {
     "results.*.*.passes": "runs of the drafter's model a round",
     "results.*.*.timings": "{stage: {seconds, share}}",
     "results.*.*.kernels": "{name: {launches, per_round}}; empty where a verifier brings none",
-    "results.*.*.near": "decisions that rounding could have changed",
+    "results.*.*.near_ties": "decisions that rounding could have changed",
     "results.*.*.peak_memory": "bytes",
     "results.*.*.same_tokens": "{promised, compared, same, largest_margin}",
     "results.*.*.forecast": "{rounds, seconds_error, expected_tokens, committed_tokens, "

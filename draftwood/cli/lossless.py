@@ -18,26 +18,28 @@ if TYPE_CHECKING:
 JSON = {
     "verdict": "lossless, biased or inconclusive",
     "doubts": "why it is inconclusive, a sentence each",
-    "exact": "{cases, horizon, max_error, biased, reason}: the law of this tree, controller and "
-    "verifier with toy drafters of the same form of law, by enumeration",
+    "exact": "{cases, horizon, max_error, biased, reason}: the distribution of this tree, "
+    "controller and "
+    "verifier with toy drafters of the same form of distribution, by enumeration",
     "exact.biased": "{case, prefix, pipeline, target}: the first biased case and the next-token "
-    "laws after the first wrong prefix; null if there is none",
+    "distributions after the first wrong prefix; null if there is none",
     "decisions": "{cases, near, difference}: of a verifier on a device beside its reference, which "
-    "is what was enumerated; near: those that rounding may decide; null without a reference",
+    "is what was enumerated; near_ties: those that rounding may decide; null without a reference",
     "parity": "{dtype: {prompts, tokens, differences, control}}: greedy text beside plain decoding",
     "parity.*.differences": "[{prompt, position, margin, bound, within, pipeline, plain}]: where "
     "texts part, and the target's margin there",
     "parity.*.control": "{chunk_sizes, differences}: plain decoding beside itself, other chunk "
     "sizes",
-    "law": "{temperature, tokens, family_error, smallest_bias, tests}: sampled text against the "
-    "target's own laws; smallest_bias: the total variation that so many tokens show",
-    "law.tests": "[{name, statistic, freedom, count, p_value}]",
-    "rounds": "of parity and law together",
+    "distribution": "{temperature, tokens, family_error, smallest_bias, tests}: sampled text "
+    "against the "
+    "target's own distributions; smallest_bias: the total variation that so many tokens show",
+    "distribution.tests": "[{name, statistic, freedom, count, p_value}]",
+    "rounds": "of parity and distribution together",
     "accepted": "draft tokens accepted in them",
     "rejected": "rounds that ended at a rejected draft token",
     "kernels": "{name: launches} in them, of a verifier that brings its own",
 }
-PARITY_TOKENS, LAW_TOKENS = 64, 48
+PARITY_TOKENS, DISTRIBUTION_TOKENS = 64, 48
 
 
 @click.command("lossless")
@@ -57,11 +59,11 @@ def command(
 ) -> int:
     """Show that a pipeline keeps its target's output.
 
-    Enumerates the exact law of the pipeline's own tree, controller and verifier on a toy model;
-    compares greedy text with plain decoding in float32 and in the pipeline's dtype, with the
-    target's margin wherever they part; and tests sampled text against the target's own laws. Exits
-    with 1 if it is biased, and shows where, or if the evidence is not enough, and says what is
-    missing.
+    Enumerates the exact distribution of the pipeline's own tree, controller and verifier on a toy
+    model; compares greedy text with plain decoding in float32 and in the pipeline's dtype, with the
+    target's margin wherever they part; and tests sampled text against the target's own
+    distributions. Exits with 1 if it is biased, and shows where, or if the evidence is not enough,
+    and says what is missing.
 
     \b
       draftwood lossless bastion
@@ -87,7 +89,7 @@ def examine(config: "PipelineConfig", session: Session, *, bias: float, quiet: b
     from draftwood.core.draws import Draws
     from draftwood.core.registry.plugin import Kind
     from draftwood.testing.decisions import check_decisions
-    from draftwood.testing.lossless import Report, check_exact, check_law, check_parity
+    from draftwood.testing.lossless import Report, check_distribution, check_exact, check_parity
 
     def say(text: str) -> None:
         if not quiet:
@@ -98,7 +100,7 @@ def examine(config: "PipelineConfig", session: Session, *, bias: float, quiet: b
         return {kind.value: part.build() for kind in kinds if (part := config.component(kind))}
 
     drafter = config.drafter
-    form = None if drafter is None else traits_of(drafter.entry, drafter.options).law
+    form = None if drafter is None else traits_of(drafter.entry, drafter.options).form
     say("enumerating toy pipelines")
     exact = check_exact(form, build)
     loaded = _load(config, "float32", session)
@@ -110,18 +112,18 @@ def examine(config: "PipelineConfig", session: Session, *, bias: float, quiet: b
     prompts = _prompts(loaded)
     say("decoding greedily in float32, beside plain decoding")
     parity = [check_parity(loaded, prompts, PARITY_TOKENS, "float32")]
-    say("sampling, for the law of the output")
-    law = check_law(loaded, prompts, LAW_TOKENS, bias)
+    say("sampling, for the distribution of the output")
+    sampled = check_distribution(loaded, prompts, DISTRIBUTION_TOKENS, bias)
     dtype = _configured_dtype(config, loaded)
     if dtype != "float32":
         say(f"decoding greedily in {dtype}, beside plain decoding")
         parity.append(check_parity(_load(config, dtype, session), prompts, PARITY_TOKENS, dtype))
-    return Report(exact, tuple(parity), law, drafter is not None, decisions)
+    return Report(exact, tuple(parity), sampled, drafter is not None, decisions)
 
 
 def render(report: "Report") -> str:
     """The evidence and the verdict, for people."""
-    exact, law = report.exact, report.law
+    exact, sampled = report.exact, report.distribution
     lines = [
         f"exact   {exact.cases} toy pipelines, {exact.horizon} tokens each: "
         f"largest error {exact.max_error:.1e}"
@@ -133,7 +135,7 @@ def render(report: "Report") -> str:
         decided = report.decisions
         lines.append(
             f"judge   {decided.cases} decisions beside the reference's: "
-            f"{decided.difference or 'all alike'}; {decided.near} where rounding may decide"
+            f"{decided.difference or 'all alike'}; {decided.near_ties} where rounding may decide"
         )
     for parity in report.parity:
         lines.append(
@@ -149,10 +151,10 @@ def render(report: "Report") -> str:
                 f"of {each.bound:.2g}"
             )
     lines.append(
-        f"law     {law.tokens} tokens at temperature {law.temperature}, enough to find a bias of "
-        f"{law.smallest_bias:g}:"
+        f"distribution {sampled.tokens} tokens at temperature {sampled.temperature}, enough to "
+        f"find a bias of {sampled.smallest_bias:g}:"
     )
-    lines += [f"  {test}" for test in law.tests]
+    lines += [f"  {test}" for test in sampled.tests]
     ran = report.speculation
     lines.append(
         f"ran     {ran.rounds} rounds, {ran.accepted} drafts accepted, {ran.rejected} rounds ended "

@@ -36,7 +36,7 @@ JSON = {
     "speculation": "{ran, reason}: whether drafts were made, and if not, why not",
     "verifier": "what judged: its name, its rule where it has several, what auto picked",
     "kernels": "{name: launches} for this request, of a verifier that brings its own",
-    "near": "decisions that rounding could have changed, where the verifier counts them",
+    "near_ties": "decisions that rounding could have changed, where the verifier counts them",
 }
 
 
@@ -88,8 +88,8 @@ def summary(result: "Generation") -> str:
         parts.append(f"no speculation: {result.speculation['reason']}")
     if kernels := result.stats.kernels:
         parts.append(f"{kernels.total()} launches of {len(kernels)} kernels by {result.verifier}")
-    if result.stats.near:
-        parts.append(f"{result.stats.near} decisions near rounding")
+    if result.stats.near_ties:
+        parts.append(f"{result.stats.near_ties} decisions near rounding")
     return ", ".join(parts)
 
 

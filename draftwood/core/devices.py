@@ -3,7 +3,7 @@
 import torch
 
 
-def free_to_ask(device: torch.device) -> bool:
+def reads_without_sync(device: torch.device) -> bool:
     """Whether reading a number from a tensor there (`item`, `tolist`, `bool`) waits for nothing.
 
     Elsewhere each such question waits until the device has done all it was told to. Between a

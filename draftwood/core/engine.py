@@ -1,10 +1,9 @@
 """The only decode loop, as a stepper: `open(request) -> Run`, `step([run])`.
 
 A round is draft -> grow -> budget -> verify -> judge -> commit. Generation, streaming, interleaved
-requests and the exact-law tests all use this `step`; plain decoding is the same step with budget
-0. Nothing in a round depends on the target's logits of that round before `judge`, which is what
-makes every controller safe for the output law.
-"""
+requests and the exact-distribution tests all use this `step`; plain decoding is the same step with
+budget 0. Nothing in a round depends on the target's logits of that round before `judge`, which is
+what makes every controller safe for the output distribution."""
 
 import copy
 import itertools
@@ -29,10 +28,10 @@ from draftwood.core.interfaces import (
     TreePolicy,
     Verifier,
 )
-from draftwood.core.node_distributions import Processor, TargetLaws
+from draftwood.core.node_distributions import Processor, TargetDistributions
 from draftwood.core.options import GenerationOptions
 from draftwood.core.pending import Pending
-from draftwood.core.processes import agree
+from draftwood.core.processes import broadcast_from_rank0
 from draftwood.core.randomness import Randomness
 from draftwood.core.stats import RequestStats
 from draftwood.core.stopping import Length, StopRule, append_until_stop
@@ -206,12 +205,12 @@ class Engine:
         watch.lap("prefill")
         # Judging a tree of the root alone draws the first anchor with its own position's uniform.
         tree = TokenTree.root(run.ids[-1])
-        laws = self._laws(run, tree, forwarded)
-        verdict = self._judge(run, tree, laws)
+        distributions = self._distributions(run, tree, forwarded)
+        verdict = self._judge(run, tree, distributions)
         watch.lap("judge")
         self._remember(run, run.request.prompt, forwarded.features)
         run.prefilled = True
-        tokens, logprobs = self._emit(run, tree, laws, verdict)
+        tokens, logprobs = self._emit(run, tree, distributions, verdict)
         run.stats.add_time(watch.timings())
         return Step(tokens, logprobs, run.finish_reason, None)
 
@@ -230,10 +229,10 @@ class Engine:
             watch.lap(None)
         (forwarded,) = self.target.forward([(run.session, tree)])
         watch.lap("verify")
-        laws = self._laws(run, tree, forwarded)
-        verdict = self._judge(run, tree, laws)
+        distributions = self._distributions(run, tree, forwarded)
+        verdict = self._judge(run, tree, distributions)
         watch.lap("judge")
-        tokens, logprobs = self._emit(run, tree, laws, verdict)
+        tokens, logprobs = self._emit(run, tree, distributions, verdict)
         path = verdict.accepted[: len(tokens)]
         watch.lap(None)
         run.session.commit(path)
@@ -255,7 +254,7 @@ class Engine:
             committed=len(tokens),
             tree=tree,
             verdict=verdict,
-            timings=Timings(*agree(astuple(watch.timings()))),
+            timings=Timings(*broadcast_from_rank0(astuple(watch.timings()))),
         )
         run.stats.add(stats)
         self._observe(run, stats)
@@ -293,13 +292,13 @@ class Engine:
         controller, state = self.controller, self._state(run)
         passes = proposal.passes
 
-        def go_on(growth: TokenTree) -> bool:
+        def should_expand(growth: TokenTree) -> bool:
             nonlocal passes
-            pays = controller.go_on(growth, ctx, state)
+            pays = controller.should_expand(growth, ctx, state)
             passes += pays
             return pays
 
-        tree = self.tree.grow(run.ids[-1], proposal, limits, go_on, rng)
+        tree = self.tree.grow(run.ids[-1], proposal, limits, should_expand, rng)
         watch.lap("grow")
         return tree, passes
 
@@ -309,8 +308,10 @@ class Engine:
             return tree
         return tree.cut(self.controller.choose(tree, ctx, self._state(run)))
 
-    def _laws(self, run: Run, tree: TokenTree, forwarded: Forwarded) -> TargetLaws:
-        return TargetLaws(
+    def _distributions(
+        self, run: Run, tree: TokenTree, forwarded: Forwarded
+    ) -> TargetDistributions:
+        return TargetDistributions(
             forwarded.logits,
             tree,
             run.ids,
@@ -319,13 +320,13 @@ class Engine:
             run.stats.rounds,
         )
 
-    def _judge(self, run: Run, tree: TokenTree, laws: TargetLaws) -> Verdict:
-        verdict = self.verifier.judge(laws, tree, run.request.randomness.stream("verify"))
-        run.stats.near += verdict.near
+    def _judge(self, run: Run, tree: TokenTree, distributions: TargetDistributions) -> Verdict:
+        verdict = self.verifier.judge(distributions, tree, run.request.randomness.stream("verify"))
+        run.stats.near_ties += verdict.near_ties
         return verdict
 
     def _emit(
-        self, run: Run, tree: TokenTree, laws: TargetLaws, verdict: Verdict
+        self, run: Run, tree: TokenTree, distributions: TargetDistributions, verdict: Verdict
     ) -> tuple[tuple[int, ...], tuple[float, ...] | None]:
         """Append the verdict's tokens up to the earliest stop; returns those that were kept."""
         drafts = [tree.token_list[node] for node in verdict.accepted[1:]]
@@ -337,7 +338,7 @@ class Engine:
         logprobs = None
         if run.request.options.logprobs:
             logprobs = tuple(
-                laws.log_probability(node, token)
+                distributions.log_probability(node, token)
                 for node, token in zip(verdict.accepted, tokens, strict=False)
             )
         return tuple(tokens), logprobs

@@ -19,7 +19,7 @@ from draftwood.core.interfaces import (
 )
 from draftwood.core.node_distributions import Processor
 from draftwood.core.options import GenerationOptions
-from draftwood.core.processes import agree
+from draftwood.core.processes import broadcast_from_rank0
 from draftwood.core.randomness import Seeded
 from draftwood.core.stats import RequestStats
 from draftwood.core.stopping import EndOfText, StopRule, StopStrings
@@ -157,7 +157,11 @@ class Pipeline:
         """A request for `engine.open`, for callers that step runs themselves."""
         options = self.generation.override(changes)
         ids = encode(prompt, self.tokenizer)
-        seed = agree([secrets.randbits(63)])[0] if options.seed is None else options.seed
+        seed = (
+            broadcast_from_rank0([secrets.randbits(63)])[0]
+            if options.seed is None
+            else options.seed
+        )
         eos = self._eos(options)
         return Request(
             prompt=ids,

@@ -1,13 +1,13 @@
-"""The target's law at each node of a tree, computed when a verifier asks for it."""
+"""The target's distribution at each node of a tree, computed when a verifier asks for it."""
 
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from draftwood.core.distributions import sampling_law
+from draftwood.core.distributions import sampling_probs
 from draftwood.core.errors import NonFiniteLogits
-from draftwood.core.interfaces import NodeLaws
+from draftwood.core.interfaces import NodeDistributions
 from draftwood.core.options import Sampling
 from draftwood.core.tree import TokenTree
 
@@ -15,12 +15,12 @@ Processor = Callable[[Tensor, Tensor], Tensor]
 """(ids (1, n) int64, scores (1, V)) -> scores (1, V): Hugging Face's LogitsProcessor."""
 
 
-class TargetLaws(NodeLaws):
+class TargetDistributions(NodeDistributions):
     """p from logits: each node's own path through the processors, then temperature and filters.
 
-    A law is one row's work and most nodes are never visited, so rows are computed on demand. Only
-    greedy decoding without processors takes all rows at once: one reduction and one small copy.
-    """
+    A distribution is one row's work and most nodes are never visited, so rows are computed on
+    demand. Only greedy decoding without processors takes all rows at once: one reduction and one
+    small copy."""
 
     def __init__(
         self,
@@ -38,17 +38,17 @@ class TargetLaws(NodeLaws):
         # The history goes on growing after this round; its length now is what positions mean.
         self._history, self._committed = history, len(history)
         self.sampling, self._processors = sampling, processors
-        self._laws: dict[int, Tensor] = {}
+        self._distributions: dict[int, Tensor] = {}
         self._argmax: list[int] | None = None
         self._largest: list[float] = []
 
     def position(self, node: int) -> int:
         return self._committed + (self._tree.depth_list[node] if node else 0)
 
-    def law(self, node: int) -> Tensor:
-        if node not in self._laws:
-            self._laws[node] = sampling_law(self._scores(node), self.sampling)
-        return self._laws[node]
+    def probs(self, node: int) -> Tensor:
+        if node not in self._distributions:
+            self._distributions[node] = sampling_probs(self._scores(node), self.sampling)
+        return self._distributions[node]
 
     def argmax(self, node: int) -> int:
         if self._processors:
@@ -68,7 +68,7 @@ class TargetLaws(NodeLaws):
         rows = []
         for node in range(self.size):
             row = self._processed(node)
-            # What was no law before the processors must not look like one after them.
+            # What was no distribution before the processors must not look like one after them.
             sound = self._logits[node].max().isfinite() & row.max().isfinite()
             rows.append(torch.where(sound, row, torch.nan))
         return torch.stack(rows)

@@ -40,7 +40,7 @@ def _texts(_: object, attribute: "Attribute[Any]", value: Any) -> None:
 
 
 def _finite(_: object, attribute: "Attribute[Any]", value: Any) -> None:
-    """At an infinite temperature logits become NaN, not a uniform law."""
+    """At an infinite temperature logits become NaN, not a uniform distribution."""
     if not math.isfinite(value):
         raise ValueError(f"'{attribute.name}' must be finite: {value!r}")
 
@@ -60,7 +60,7 @@ def _biases(_: object, attribute: "Attribute[Any]", value: Any) -> None:
 
 @frozen
 class Sampling:
-    """The part of a law that does not depend on the path: temperature and filters.
+    """The part of a distribution that does not depend on the path: temperature and filters.
 
     temperature: 0 is greedy. top_k: keep the k most likely, None keeps all. top_p: smallest set
     with at least this mass, in (0, 1]. min_p: drop what is below this share of the most likely.
@@ -106,7 +106,8 @@ class GenerationOptions(Sampling):
 
     @property
     def path_dependent(self) -> bool:
-        """Whether any option makes a law depend on the tokens before it, not on logits alone."""
+        """Whether any option makes a distribution depend on the tokens before it, not on logits
+        alone."""
         return bool(
             self.min_new_tokens
             or self.repetition_penalty != 1.0

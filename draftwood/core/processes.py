@@ -37,10 +37,10 @@ def rank() -> int:
 
 def now() -> float:
     """Seconds of a monotonic clock: process 0's."""
-    return agree([time.perf_counter()])[0]
+    return broadcast_from_rank0([time.perf_counter()])[0]
 
 
-def agree(values: Sequence[Number]) -> list[Number]:
+def broadcast_from_rank0(values: Sequence[Number]) -> list[Number]:
     """Process 0's values, in every process: all ask at the same point. Without others, one's own.
 
     Integers stay integers if all are."""
@@ -56,7 +56,7 @@ def agree(values: Sequence[Number]) -> list[Number]:
     return received
 
 
-def same(values: Sequence[int]) -> bool:
+def same_on_all_ranks(values: Sequence[int]) -> bool:
     """Whether all processes ask with the same integers; every one gets the same answer."""
     if _group is None:
         return True

@@ -23,8 +23,9 @@ class Randomness(ABC):
         """An independent stream below this one."""
 
     @abstractmethod
-    def categorical(self, law: Tensor, position: int, draw: int = 0) -> int:
-        """An index drawn from `law` (V,), non-negative with a positive sum (not necessarily 1)."""
+    def categorical(self, probs: Tensor, position: int, draw: int = 0) -> int:
+        """An index drawn from `distribution` (V,), non-negative with a positive sum (not
+        necessarily 1)."""
 
     @abstractmethod
     def accept(self, probability: float, position: int, draw: int = 0) -> bool:
@@ -54,18 +55,18 @@ class Seeded(Randomness):
         """(size,) float64 Exp(1) numbers, one for each token: what `categorical` races with."""
         return -_uniforms(self.key(position, draw), size, device).log()
 
-    def categorical(self, law: Tensor, position: int, draw: int = 0) -> int:
-        return int(self.race(law, position, draw).argmax())
+    def categorical(self, probs: Tensor, position: int, draw: int = 0) -> int:
+        return int(self.race(probs, position, draw).argmax())
 
-    def race(self, law: Tensor, position: int, draw: int = 0) -> Tensor:
-        """(V,) float64 law / Exp(1): its argmax is a draw from `law` (the Gumbel-max trick).
+    def race(self, probs: Tensor, position: int, draw: int = 0) -> Tensor:
+        """(V,) float64 distribution / Exp(1): its argmax is a draw from `distribution` (the
+        Gumbel-max trick).
 
-        A uniform number along the cumulative law would be cheaper, but rounding moves every step
-        of that staircase, and a large vocabulary has a step near any number. Here rounding can
-        only swap two tokens that nearly tie, as at temperature 0, so that one seed gives one text
-        in low precision too.
-        """
-        return law.double() / self.exponentials(law.shape[0], position, draw, law.device)
+        A uniform number along the cumulative distribution would be cheaper, but rounding moves
+        every step of that staircase, and a large vocabulary has a step near any number. Here
+        rounding can only swap two tokens that nearly tie, as at temperature 0, so that one seed
+        gives one text in low precision too."""
+        return probs.double() / self.exponentials(probs.shape[0], position, draw, probs.device)
 
     def accept(self, probability: float, position: int, draw: int = 0) -> bool:
         return self.uniform(position, draw) < probability

@@ -16,10 +16,9 @@ class RequestStats:
 
     rounds: count. committed: tokens the rounds committed, after stop rules. accepted: of which
     drafts. budgets: nodes verified, a round each. reached, taken: by depth, how often the accepted
-    path could have gone that deep in the tree, and how often it did. near: decisions, the prefill's
-    included, that rounding could have changed, as far as the verifier counts them. kernels:
-    launches by name while this request was stepped, of a verifier that brings its own.
-    """
+    path could have gone that deep in the tree, and how often it did. near_ties: decisions, the
+    prefill's included, that rounding could have changed, as far as the verifier counts them.
+    kernels: launches by name while this request was stepped, of a verifier that brings its own."""
 
     rounds: int = 0
     committed: int = 0
@@ -30,7 +29,7 @@ class RequestStats:
     committed_per_round: list[int] = field(factory=list)
     reached: list[int] = field(factory=list)
     taken: list[int] = field(factory=list)
-    near: int = 0
+    near_ties: int = 0
     kernels: Counter[str] = field(factory=Counter)
     seconds: dict[str, float] = field(factory=lambda: dict.fromkeys(STAGES, 0.0))
 
@@ -87,5 +86,5 @@ class RequestStats:
             },
             "timings": dict(self.seconds),
             "kernels": dict(sorted(self.kernels.items())),
-            "near": self.near,
+            "near_ties": self.near_ties,
         }

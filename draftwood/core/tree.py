@@ -18,9 +18,8 @@ class TokenTree:
     tokens, parents, depths: (N+1,) int64; parents[0] is -1 and parents[i] < i, so every prefix is
     a valid tree. log_rho: (N+1,) float64, log path score, log_rho[0] = 0. They lie where the tree
     was grown; their lists are copied to the host when they are first asked for.
-    draws: how the nodes were chosen. q: for drawn trees (N, V), row i-1 the law that node i's
-    token was drawn from, in the dtype it was drawn in; None for deterministic trees.
-    """
+    draws: how the nodes were chosen. q: for drawn trees (N, V), row i-1 the distribution that node
+    i's token was drawn from, in the dtype it was drawn in; None for deterministic trees."""
 
     tokens: Tensor
     parents: Tensor
@@ -103,7 +102,7 @@ class TokenTree:
         """Whether node i hangs from node i-1: then a causal mask is the tree's mask."""
         return self.parent_list == list(range(-1, len(self) - 1))
 
-    def surrogate(self) -> Tensor:
+    def expected_tokens(self) -> Tensor:
         """A^(0..N): (N+1,) float64, expected tokens committed if the tree is cut to n nodes."""
         return self.log_rho.exp().cumsum(0)
 
@@ -125,14 +124,16 @@ class TokenTree:
 
     def cut(self, nodes: int) -> "TokenTree":
         """The first `nodes` draft nodes. A drawn tree raises TreeError: keeping nodes by their
-        scores would change the law of what is kept (BASTION's budgets are for scored trees)."""
+        scores would change the distribution of what is kept (BASTION's budgets are for scored
+        trees)."""
         if nodes == self.nodes:
             return self
         if self.draws is not Draws.DETERMINISTIC:
             raise TreeError(
                 f"a tree of {self.draws} draws cannot be cut to {nodes} of its {self.nodes} "
-                "nodes: what is kept would no longer follow the law it was drawn from; limit it "
-                "before drawing (BudgetController.before_draft, go_on)"
+                "nodes: what is kept would no longer follow the distribution it was drawn "
+                "from; limit it "
+                "before drawing (BudgetController.before_draft, should_expand)"
             )
         n = nodes + 1
         tree = TokenTree(self.tokens[:n], self.parents[:n], self.depths[:n], self.log_rho[:n])
@@ -162,7 +163,9 @@ class TokenTree:
                 if len(set(tokens)) != len(tokens):
                     raise TreeError(f"node {parent} has two children with one token: {tokens}")
         if (self.q is None) != (self.draws is Draws.DETERMINISTIC):
-            raise TreeError("a drawn tree carries the laws it was drawn from, and only a drawn one")
+            raise TreeError(
+                "a drawn tree carries the distributions it was drawn from, and only a drawn one"
+            )
         if self.q is not None and self.q.shape[0] != self.nodes:
             raise TreeError(f"q has {self.q.shape[0]} rows for {self.nodes} draft nodes")
         return self

@@ -65,11 +65,12 @@ class Forwarded:
 class Verdict:
     """accepted: node indices of the accepted path, the anchor (0) first. bonus: one more token,
     drawn after the last of them. The round commits len(accepted) tokens: drafts plus bonus.
-    near: decisions on the way that rounding could have changed, where a verifier counts them."""
+    near_ties: decisions on the way that rounding could have changed, where a verifier counts
+    them."""
 
     accepted: tuple[int, ...]
     bonus: int
-    near: int = field(default=0, eq=False)
+    near_ties: int = field(default=0, eq=False)
 
 
 @frozen

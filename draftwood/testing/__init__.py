@@ -1,4 +1,5 @@
-"""The public testing kit: exact laws by enumeration, and models whose laws are known.
+"""The public testing kit: exact distributions by enumeration, and models whose distributions are
+known.
 
 What is here needs no more than draftwood itself. `draftwood.testing.suites` and
 `draftwood.testing.strategies` need the extra `draftwood[testing]`.
@@ -10,8 +11,8 @@ from draftwood.testing.exact import (
     Comparison,
     assert_lossless,
     compare,
-    exact_law,
-    target_law,
+    exact_distribution,
+    target_distribution,
     total_variation,
 )
 from draftwood.testing.oracle import OracleDrafter, OracleTarget, ScriptedClock, ScriptedCosts
@@ -37,9 +38,9 @@ __all__ = [
     "ScriptedCosts",
     "assert_lossless",
     "compare",
-    "exact_law",
+    "exact_distribution",
     "outcomes",
-    "target_law",
+    "target_distribution",
     "total_variation",
     "toy_drafter",
     "toy_proposal",

@@ -16,7 +16,7 @@ from draftwood.core.interfaces import (
     Verifier,
 )
 from draftwood.core.options import GenerationOptions
-from draftwood.core.registry.plugin import Law
+from draftwood.core.registry.plugin import ProposalForm
 from draftwood.plugins.controllers.fixed import Fixed
 from draftwood.plugins.controllers.options import FixedOptions, RooflineOptions
 from draftwood.plugins.controllers.roofline import Roofline
@@ -54,7 +54,7 @@ PROMPT = (0, 1)
 HORIZON = DEPTH + 2
 """A second round starts from every kind of verdict on a path of DEPTH."""
 
-LAWS: tuple[Law, ...] = ("factorized", "mixture", "markov", "autoregressive")
+FORMS: tuple[ProposalForm, ...] = ("factorized", "mixture", "markov", "autoregressive")
 
 TREES: Mapping[str, tuple[Draws, Callable[[], TreePolicy]]] = {
     "chain": (Draws.DETERMINISTIC, partial(Chain, ChainOptions())),
@@ -71,7 +71,8 @@ TREES: Mapping[str, tuple[Draws, Callable[[], TreePolicy]]] = {
     "sampled-iid": (Draws.IID, partial(Sampled, SampledOptions(widths=(2, 1), replacement=True))),
     "sampled-without": (Draws.WITHOUT_REPLACEMENT, partial(Sampled, SampledOptions(widths=(2, 1)))),
 }
-"""Trees of depth <= 2 and at most 4 nodes, with how their nodes are chosen; over any law."""
+"""Trees of depth <= 2 and at most 4 nodes, with how their nodes are chosen; over any
+distribution."""
 
 MIXTURE_TREES: Mapping[str, tuple[Draws, Callable[[], TreePolicy]]] = {
     "branches": (Draws.DETERMINISTIC, Branches),
@@ -87,7 +88,7 @@ VERIFIERS: Mapping[str, tuple[frozenset[Draws], Callable[[], Verifier]]] = {
     "multi_round": (frozenset(Draws) - {Draws.DETERMINISTIC}, MultiRound),
     "traversal": (frozenset(Draws) - {Draws.DETERMINISTIC}, Traversal),
 }
-"""The bundled rules, with the draws that they have a law for."""
+"""The bundled rules, with the draws that they have a distribution for."""
 
 
 class _ToyRoofline(Roofline):
@@ -115,13 +116,13 @@ FILTERS: Mapping[str, Mapping[str, Any]] = {
 
 @frozen
 class Cell:
-    """A pipeline over three tokens, by the names of its parts; seed: of its random laws.
+    """A pipeline over three tokens, by the names of its parts; seed: of its random distributions.
 
     Every value is a name in one of this module's tables, so that a failure is repeated by its
     text: `Cell('mixture', 'chain', 'match').compare()`.
     """
 
-    drafter: Law = "factorized"
+    drafter: ProposalForm = "factorized"
     tree: str = "chain"
     verifier: str = "match"
     controller: str = "fixed"
@@ -132,8 +133,8 @@ class Cell:
 
     @property
     def refused(self) -> bool:
-        """Whether the tree does not grow from the drafter's law, or the verifier has no law for
-        the tree's draws."""
+        """Whether the tree does not grow from the drafter's distribution, or the verifier has no
+        distribution for the tree's draws."""
         if self.tree in MIXTURE_TREES and self.drafter != "mixture":
             return True
         return EVERY_TREE[self.tree][0] not in VERIFIERS[self.verifier][0]
@@ -166,7 +167,7 @@ class Cell:
         )
 
     def compare(self, **parts: Any) -> Comparison:
-        """Its exact law beside the target's; parts: as `engine` takes."""
+        """Its exact distribution beside the target's; parts: as `engine` takes."""
         return compare(self.engine(**parts), PROMPT, HORIZON, self.options, self.processors)
 
     def check(self, **parts: Any) -> None:

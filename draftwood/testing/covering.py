@@ -11,14 +11,14 @@ from draftwood.testing.cells import (
     CONTROLLERS,
     EVERY_TREE,
     FILTERS,
-    LAWS,
+    FORMS,
     TEMPERATURES,
     VERIFIERS,
     Cell,
 )
 
 AXES: Mapping[str, Sequence[Any]] = {
-    "drafter": LAWS,
+    "drafter": FORMS,
     "tree": tuple(EVERY_TREE),
     "verifier": tuple(VERIFIERS),
     "controller": tuple(CONTROLLERS),

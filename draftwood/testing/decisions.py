@@ -1,10 +1,9 @@
 """Whether a verifier on a device decides as its reference does, given the same keys.
 
-A kernel's draws cannot be enumerated, so its law is shown in two steps: the reference's, exactly,
-by enumeration, and here that both decide alike, tree by tree. Where they need not, because two
-numbers that are compared lie nearer to each other than rounding, the verifier says so in
-`Verdict.near`: such cases are counted, and few.
-"""
+A kernel's draws cannot be enumerated, so its distribution is shown in two steps: the reference's,
+exactly, by enumeration, and here that both decide alike, tree by tree. Where they need not, because
+two numbers that are compared lie nearer to each other than rounding, the verifier says so in
+`Verdict.near_ties`: such cases are counted, and few."""
 
 from collections.abc import Collection, Sequence
 
@@ -13,12 +12,12 @@ from attrs import frozen
 
 from draftwood.core.draws import Draws
 from draftwood.core.interfaces import Verifier
-from draftwood.core.node_distributions import TargetLaws
+from draftwood.core.node_distributions import TargetDistributions
 from draftwood.core.options import Sampling
 from draftwood.core.randomness import Seeded
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Limits, Verdict
-from draftwood.testing.cells import FILTERS, LAWS, TEMPERATURES, TREES
+from draftwood.testing.cells import FILTERS, FORMS, TEMPERATURES, TREES
 from draftwood.testing.toys import RepetitionPenalty, seeded, toy_proposal
 
 HISTORY = (0, 1)
@@ -43,7 +42,7 @@ class Decision:
 
     def grow(self) -> TokenTree:
         """The tree, on the host."""
-        form = LAWS[self.seed % len(LAWS)]
+        form = FORMS[self.seed % len(FORMS)]
         proposal = toy_proposal(form, ("decision", self.seed), self.sampling, vocab=self.vocab)
         policy = TREES[self.tree][1]()
         tree = policy.grow(HISTORY[-1], proposal, Limits(6), lambda _: True, Seeded(self.seed))
@@ -73,18 +72,18 @@ class Decision:
         penalties = (RepetitionPenalty(),) if self.penalty else ()
         verdicts = []
         for verifier in verifiers:
-            laws = TargetLaws(logits, tree, HISTORY, self.sampling, penalties, 0)
-            verdicts.append(verifier.judge(laws, tree, Seeded(self.seed).stream("verify")))
+            distributions = TargetDistributions(logits, tree, HISTORY, self.sampling, penalties, 0)
+            verdicts.append(verifier.judge(distributions, tree, Seeded(self.seed).stream("verify")))
         return verdicts
 
 
 @frozen
 class Decisions:
-    """cases: decisions that both made. near: of which rounding could have changed. difference: the
-    first that differed though it could not, None if none did."""
+    """cases: decisions that both made. near_ties: of which rounding could have changed. difference:
+    the first that differed though it could not, None if none did."""
 
     cases: int
-    near: int
+    near_ties: int
     difference: str | None = None
 
     @property
@@ -94,10 +93,10 @@ class Decisions:
     @property
     def excused(self) -> bool:
         """Whether so many are near that their agreement shows little."""
-        return self.near > max(1, self.cases // 20)
+        return self.near_ties > max(1, self.cases // 20)
 
     def as_dict(self) -> dict[str, object]:
-        return {"cases": self.cases, "near": self.near, "difference": self.difference}
+        return {"cases": self.cases, "near_ties": self.near_ties, "difference": self.difference}
 
 
 def check_decisions(
@@ -114,7 +113,7 @@ def check_decisions(
     if reference is None:
         return None
     names = [name for name, (how, _) in TREES.items() if how in draws]
-    near, first = 0, None
+    near_ties, first = 0, None
     for seed in range(cases):
         case = Decision(
             tree=names[seed % len(names)],
@@ -126,7 +125,7 @@ def check_decisions(
             seed=seed,
         )
         mine, wanted = case.judged([verifier, reference], device)
-        near += mine.near > 0
-        if mine != wanted and not mine.near and first is None:
+        near_ties += mine.near_ties > 0
+        if mine != wanted and not mine.near_ties and first is None:
             first = f"{case}: {mine}, by the reference {wanted}"
-    return Decisions(cases, near, first)
+    return Decisions(cases, near_ties, first)

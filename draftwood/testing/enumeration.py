@@ -31,8 +31,8 @@ class Enumerating(Randomness):
         child._root, child._name = self._root, f"{self._name}/{name}"
         return child
 
-    def categorical(self, law: Tensor, position: int, draw: int = 0) -> int:
-        weights = law.tolist()
+    def categorical(self, probs: Tensor, position: int, draw: int = 0) -> int:
+        weights = probs.tolist()
         support = [index for index, weight in enumerate(weights) if weight > 0]
         total = sum(weights)
         return self._choose(support, [weights[i] / total for i in support], position, draw)

@@ -1,4 +1,4 @@
-"""The exact output law of a whole pipeline on a toy vocabulary, in float64.
+"""The exact output distribution of a whole pipeline on a toy vocabulary, in float64.
 
 Every outcome of every draw is followed with its probability, round by round, and equal states are
 merged after each round; the result is compared with the product of the target's own conditionals.
@@ -11,7 +11,7 @@ import attrs
 import torch
 from attrs import frozen
 
-from draftwood.core.distributions import sampling_law
+from draftwood.core.distributions import sampling_probs
 from draftwood.core.engine import Engine, Request, Run
 from draftwood.core.generation import Pipeline
 from draftwood.core.node_distributions import Processor
@@ -19,7 +19,7 @@ from draftwood.core.options import GenerationOptions
 from draftwood.testing.enumeration import Enumerating, Key, outcomes
 from draftwood.testing.oracle import OracleTarget, ScriptedClock
 
-Law = dict[tuple[int, ...], float]
+Distribution = dict[tuple[int, ...], float]
 """Probability of each sequence of new tokens."""
 
 Conditional = dict[int, float]
@@ -55,14 +55,15 @@ class _State:
         )
 
 
-def exact_law(
+def exact_distribution(
     pipeline: Engine | Pipeline,
     prompt: Sequence[int],
     horizon: int,
     options: GenerationOptions | None = None,
     processors: Sequence[Processor] = (),
-) -> Law:
-    """The law of the first `horizon` new tokens that `pipeline` gives: {tokens: probability}.
+) -> Distribution:
+    """The distribution of the first `horizon` new tokens that `pipeline` gives: {tokens:
+    probability}.
 
     options: temperature and filters, those of a Pipeline by default. The target, drafter and
     controller must be functions of their inputs (oracles); the clock may be a ScriptedClock, which
@@ -76,14 +77,14 @@ def exact_law(
     machine = engine.machine
     request = Request(tuple(prompt), options, Enumerating(), tuple(processors))
     level = [(1.0, _State(engine.open(request), machine))]
-    law: Law = {}
+    probs: Distribution = {}
     try:
         while level:
             following: dict[tuple[object, ...], tuple[float, _State]] = {}
             for weight, state in level:
                 if state.run.finish_reason is not None:
                     tokens = tuple(state.run.new_ids)
-                    law[tokens] = law.get(tokens, 0.0) + weight
+                    probs[tokens] = probs.get(tokens, 0.0) + weight
                     continue
                 for probability, after in _round(engine, state):
                     mass, known = following.get(after.key, (0.0, after))
@@ -93,7 +94,7 @@ def exact_law(
             level = list(following.values())
     finally:
         engine.machine = machine
-    return law
+    return probs
 
 
 def _round(engine: Engine, state: _State) -> list[tuple[float, _State]]:
@@ -116,45 +117,44 @@ def _round(engine: Engine, state: _State) -> list[tuple[float, _State]]:
     return results
 
 
-def target_law(
+def target_distribution(
     target: OracleTarget,
     prompt: Sequence[int],
     horizon: int,
     options: GenerationOptions,
     processors: Sequence[Processor] = (),
-) -> Law:
-    """The law of `horizon` tokens under the target alone: processors with each prefix, then
-    temperature and filters."""
-    law: Law = {(): 1.0}
+) -> Distribution:
+    """The distribution of `horizon` tokens under the target alone: processors with each prefix,
+    then temperature and filters."""
+    probs: Distribution = {(): 1.0}
     for _ in range(horizon):
-        longer: Law = {}
-        for tokens, weight in law.items():
+        longer: Distribution = {}
+        for tokens, weight in probs.items():
             prefix = (*prompt, *tokens)
             scores = target.logits(prefix)[None]
             for processor in processors:
                 scores = processor(torch.tensor([prefix]), scores)
-            conditional = sampling_law(scores[0], options.sampling).tolist()
+            conditional = sampling_probs(scores[0], options.sampling).tolist()
             for token, probability in enumerate(conditional):
                 if probability > 0:
                     longer[*tokens, token] = weight * probability
-        law = longer
-    return law
+        probs = longer
+    return probs
 
 
-def total_variation(one: Law, other: Law) -> float:
-    """Half the sum of absolute differences of two laws."""
+def total_variation(one: Distribution, other: Distribution) -> float:
+    """Half the sum of absolute differences of two distributions."""
     support = one.keys() | other.keys()
     return sum(abs(one.get(x, 0.0) - other.get(x, 0.0)) for x in support) / 2
 
 
 @frozen
 class Comparison:
-    """A pipeline's law beside its target's.
+    """A pipeline's distribution beside its target's.
 
     max_error: largest difference of the probability of one sequence. prefix: the first prefix
-    whose next-token law is wrong (prompt excluded), None if none is; found, wanted: the two laws
-    there, {token: probability}. sequences: how many were compared.
-    """
+    whose next-token distribution is wrong (prompt excluded), None if none is; found, wanted: the
+    two distributions there, {token: probability}. sequences: how many were compared."""
 
     max_error: float
     prompt: tuple[int, ...]
@@ -165,7 +165,9 @@ class Comparison:
 
     def __str__(self) -> str:
         if self.prefix is None:
-            return f"the output law is the target's (largest difference {self.max_error:.3g})"
+            return (
+                f"the output distribution is the target's (largest difference {self.max_error:.3g})"
+            )
         rows = [
             f"    token {token}: {self.found.get(token, 0.0):.6f} "
             f"where the target gives {self.wanted.get(token, 0.0):.6f}"
@@ -173,7 +175,8 @@ class Comparison:
         ]
         return "\n".join(
             [
-                f"the output law is not the target's (largest difference {self.max_error:.3g});",
+                f"the output distribution is not the target's (largest difference "
+                f"{self.max_error:.3g});",
                 f"  the first wrong prefix is {list(self.prompt)} + {list(self.prefix)}, after it:",
                 *rows,
             ]
@@ -188,18 +191,18 @@ def compare(
     processors: Sequence[Processor] = (),
     tolerance: float = TOLERANCE,
 ) -> Comparison:
-    """The exact law of `pipeline` beside its target's, and where they first differ."""
+    """The exact distribution of `pipeline` beside its target's, and where they first differ."""
     engine, options = _engine(pipeline), _options(pipeline, options)
-    assert isinstance(engine.target, OracleTarget), "exact laws need an OracleTarget"
-    found = exact_law(engine, prompt, horizon, options, processors)
-    wanted = target_law(engine.target, prompt, horizon, options, processors)
+    assert isinstance(engine.target, OracleTarget), "exact distributions need an OracleTarget"
+    found = exact_distribution(engine, prompt, horizon, options, processors)
+    wanted = target_distribution(engine.target, prompt, horizon, options, processors)
     every = found.keys() | wanted.keys()
     error = max(abs(found.get(x, 0.0) - wanted.get(x, 0.0)) for x in every)
     prefix: tuple[int, ...] | None = None
-    laws: tuple[Conditional, Conditional] = ({}, {})
+    distributions: tuple[Conditional, Conditional] = ({}, {})
     if error > tolerance:
-        prefix, laws = _first_difference(found, wanted, horizon, tolerance)
-    return Comparison(error, tuple(prompt), prefix, *laws, len(every))
+        prefix, distributions = _first_difference(found, wanted, horizon, tolerance)
+    return Comparison(error, tuple(prompt), prefix, *distributions, len(every))
 
 
 def assert_lossless(
@@ -210,10 +213,11 @@ def assert_lossless(
     processors: Sequence[Processor] = (),
     tolerance: float = TOLERANCE,
 ) -> None:
-    """Raise AssertionError unless the pipeline's output law is its target's, to `tolerance`.
+    """Raise AssertionError unless the pipeline's output distribution is its target's, to
+    `tolerance`.
 
-    The message shows the first prefix whose conditional law is wrong, with both laws.
-    """
+    The message shows the first prefix whose conditional distribution is wrong, with both
+    distributions."""
     comparison = compare(pipeline, prompt, horizon, options, processors, tolerance)
     if comparison.prefix is not None:
         raise AssertionError(str(comparison))
@@ -230,7 +234,7 @@ def _options(pipeline: Engine | Pipeline, given: GenerationOptions | None) -> Ge
 
 
 def _first_difference(
-    found: Law, wanted: Law, horizon: int, tolerance: float
+    found: Distribution, wanted: Distribution, horizon: int, tolerance: float
 ) -> tuple[tuple[int, ...], tuple[Conditional, Conditional]]:
     least = tolerance / horizon  # a sequence's error is at most the sum of its conditionals'
     for length in range(horizon):
@@ -240,13 +244,13 @@ def _first_difference(
             tokens = ours.keys() | theirs.keys()
             if any(abs(ours.get(t, 0.0) - theirs.get(t, 0.0)) > least for t in tokens):
                 return prefix, (ours, theirs)
-    raise AssertionError("two different laws have no prefix at which they differ")
+    raise AssertionError("two different distributions have no prefix at which they differ")
 
 
-def _conditional(law: Law, prefix: tuple[int, ...]) -> Conditional:
+def _conditional(probs: Distribution, prefix: tuple[int, ...]) -> Conditional:
     at = len(prefix)
     masses: Conditional = {}
-    for tokens, weight in law.items():
+    for tokens, weight in probs.items():
         if tokens[:at] == prefix and len(tokens) > at:
             masses[tokens[at]] = masses.get(tokens[at], 0.0) + weight
     total = sum(masses.values()) or 1.0

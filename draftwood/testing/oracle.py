@@ -1,4 +1,5 @@
-"""Targets and drafters whose laws are tables or small functions, in float64, without weights."""
+"""Targets and drafters whose distributions are tables or small functions, in float64, without
+weights."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -18,29 +19,29 @@ Prefix = tuple[int, ...]
 
 
 class OracleTarget(Target):
-    """A target whose next-token law is any function of the prefix.
+    """A target whose next-token distribution is any function of the prefix.
 
-    law: prefix -> V non-negative numbers (normalised here). Logits are its logarithms, float64.
-    """
+    distribution: prefix -> V non-negative numbers (normalised here). Logits are its logarithms,
+    float64."""
 
     def __init__(
         self,
         vocab_size: int,
-        law: Callable[[Prefix], Sequence[float]],
+        probs: Callable[[Prefix], Sequence[float]],
         max_context: int | None = None,
         costs: "ScriptedCosts | None" = None,
     ) -> None:
         self.vocab_size, self.max_context = vocab_size, max_context
         self.eos_token_ids: frozenset[int] = frozenset()
         self.device = torch.device("cpu")
-        self._law, self._costs = law, costs
+        self._distribution, self._costs = probs, costs
         self._logits: dict[Prefix, Tensor] = {}
 
     def logits(self, prefix: Prefix) -> Tensor:
         """(V,) float64 logits after `prefix`."""
         if prefix not in self._logits:
-            law = torch.tensor(self._law(prefix), dtype=torch.float64)
-            self._logits[prefix] = (law / law.sum()).log()
+            probs = torch.tensor(self._distribution(prefix), dtype=torch.float64)
+            self._logits[prefix] = (probs / probs.sum()).log()
         return self._logits[prefix]
 
     def open(self, taps: Sequence[int] = (), kernels: object = None) -> "OracleSession":

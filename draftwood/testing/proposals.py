@@ -1,4 +1,5 @@
-"""A proposal whose law is any function of the path: what an autoregressive drafter gives."""
+"""A proposal whose distribution is any function of the path: what an autoregressive drafter
+gives."""
 
 from collections.abc import Callable
 
@@ -6,7 +7,7 @@ import torch
 from attrs import evolve, frozen
 from torch import Tensor
 
-from draftwood.core.distributions import best, sampling_law
+from draftwood.core.distributions import sampling_probs, stable_topk
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Children, Frontier, Proposal
 
@@ -15,7 +16,7 @@ Path = tuple[int, ...]
 
 @frozen(eq=False)
 class Autoregressive(Proposal):
-    """Each node's own law, a drafter pass per level (EAGLE-3, a small language model).
+    """Each node's own distribution, a drafter pass per level (EAGLE-3, a small language model).
 
     logits: draft tokens of a path, without the anchor -> (V,) scores of the next token.
     """
@@ -34,13 +35,13 @@ class Autoregressive(Proposal):
         return Frontier(0, 1, ((),))
 
     def expand(self, at: Frontier, k: int) -> Children:
-        tokens, law = best(self.law(at), k)
-        return Children(tokens, law.double().log())
+        tokens, probs = stable_topk(self.probs(at), k)
+        return Children(tokens, probs.double().log())
 
     def advance(self, at: Frontier, rows: Tensor, tokens: Tensor) -> Frontier:
         pairs = zip(rows.tolist(), tokens.tolist(), strict=True)
         paths = tuple((*at.state[row], token) for row, token in pairs)
         return Frontier(at.depth + 1, len(paths), paths)
 
-    def law(self, at: Frontier) -> Tensor:
-        return torch.stack([sampling_law(self.logits(path), self.sampling) for path in at.state])
+    def probs(self, at: Frontier) -> Tensor:
+        return torch.stack([sampling_probs(self.logits(path), self.sampling) for path in at.state])

@@ -1,8 +1,9 @@
-"""Statistical checks of an output law, for what cannot be enumerated: real models, device kernels.
+"""Statistical checks of an output distribution, for what cannot be enumerated: real models, device
+kernels.
 
-Each token of a text is one observation: given the tokens before it, its law under the target is
-known exactly. So counts minus their expectations form a martingale whatever the texts are, and
-sums over positions, texts and prompts may be tested as if tokens were independent.
+Each token of a text is one observation: given the tokens before it, its distribution under the
+target is known exactly. So counts minus their expectations form a martingale whatever the texts
+are, and sums over positions, texts and prompts may be tested as if tokens were independent.
 
 An assertion fails by chance with probability FAMILY_ERROR, over all its tests together, in the
 chi-square and normal approximations; bins are merged until these hold.
@@ -21,7 +22,8 @@ LEAST_EXPECTED = 50.0
 """Bins with fewer expected counts are merged with their neighbour."""
 
 RANKS = (1, 2, 3, 5, 9, 17, 33)
-"""Bins hold the tokens from one of these ranks in their law to the next: the best, the second..."""
+"""Bins hold the tokens from one of these ranks in their distribution to the next: the best, the
+second..."""
 
 
 @frozen
@@ -41,8 +43,8 @@ class Evidence:
 
 @frozen(eq=False)
 class Binned:
-    """Tokens and their laws, by bins. expected: (n, B) probability of each bin; observed: (n,)
-    the bin of each token."""
+    """Tokens and their distributions, by bins. expected: (n, B) probability of each bin; observed:
+    (n,) the bin of each token."""
 
     expected: np.ndarray
     observed: np.ndarray
@@ -58,34 +60,39 @@ class Binned:
         return len(self.observed)
 
 
-def by_rank(laws: Tensor, tokens: Sequence[int]) -> Binned:
-    """Bins by rank in the law: the best token, the second, the third and fourth, and so on.
+def by_rank(distributions: Tensor, tokens: Sequence[int]) -> Binned:
+    """Bins by rank in the distribution: the best token, the second, the third and fourth, and so
+    on.
 
-    laws: (n, V), row i the law of token i given what came before it.
+    distributions: (n, V), row i the distribution of token i given what came before it.
     """
-    ids = torch.tensor(tokens, device=laws.device)[:, None]
-    chosen = laws.gather(1, ids)
+    ids = torch.tensor(tokens, device=distributions.device)[:, None]
+    chosen = distributions.gather(1, ids)
     # Equally likely tokens are ranked by id: they must not all fall into one bin.
-    earlier = (laws == chosen) & (torch.arange(laws.shape[1], device=laws.device) < ids)
-    ranks = ((laws > chosen) | earlier).sum(1).cpu().numpy()
-    edges = [rank for rank in RANKS if rank < laws.shape[1]]
-    ordered = laws.double().topk(edges[-1], 1).values.cumsum(1).cpu().numpy()
+    earlier = (distributions == chosen) & (
+        torch.arange(distributions.shape[1], device=distributions.device) < ids
+    )
+    ranks = ((distributions > chosen) | earlier).sum(1).cpu().numpy()
+    edges = [rank for rank in RANKS if rank < distributions.shape[1]]
+    ordered = distributions.double().topk(edges[-1], 1).values.cumsum(1).cpu().numpy()
     columns = [np.zeros(len(tokens)), *(ordered[:, edge - 1] for edge in edges)]
-    columns.append(laws.double().sum(1).cpu().numpy())
+    columns.append(distributions.double().sum(1).cpu().numpy())
     return Binned(np.diff(np.column_stack(columns), axis=1), np.searchsorted(edges, ranks, "right"))
 
 
-def by_token(laws: Tensor, tokens: Sequence[int], chosen: Sequence[int]) -> Binned:
+def by_token(distributions: Tensor, tokens: Sequence[int], chosen: Sequence[int]) -> Binned:
     """A bin for each chosen token, most likely first, and one for all others."""
-    own = laws[:, list(chosen)].double().cpu().numpy()
-    rest = laws.double().sum(1).cpu().numpy() - own.sum(1)
+    own = distributions[:, list(chosen)].double().cpu().numpy()
+    rest = distributions.double().sum(1).cpu().numpy() - own.sum(1)
     index = {token: i for i, token in enumerate(chosen)}
     observed = np.array([index.get(token, len(chosen)) for token in tokens])
     return Binned(np.column_stack([own, rest]), observed)
 
 
-def law_test(binned: Binned, groups: Sequence[Hashable] = (), name: str = "law") -> Evidence:
-    """Chi-square of tokens against their own laws.
+def distribution_test(
+    binned: Binned, groups: Sequence[Hashable] = (), name: str = "distribution"
+) -> Evidence:
+    """Chi-square of tokens against their own distributions.
 
     groups: a label for each token, known before it (its position, the token before it): counts are
     compared group by group and the statistics added. A bias that depends on the label shows only
@@ -130,7 +137,7 @@ def assert_all(tests: Sequence[Evidence], error: float = FAMILY_ERROR) -> None:
     wrong = [test for test in tests if test.p_value < error / len(tests)]
     if wrong:
         raise AssertionError(
-            "the output law is not the target's:\n"
+            "the output distribution is not the target's:\n"
             + "\n".join(f"  {test}" for test in sorted(wrong, key=lambda test: test.p_value))
         )
 
@@ -138,10 +145,10 @@ def assert_all(tests: Sequence[Evidence], error: float = FAMILY_ERROR) -> None:
 def samples_needed(
     bias: float, bins: int = len(RANKS), error: float = FAMILY_ERROR, power: float = 0.99
 ) -> int:
-    """Tokens for which a total variation of `bias` between the binned laws is found.
+    """Tokens for which a total variation of `bias` between the binned distributions is found.
 
-    The chi-square distance of two laws is at least four times their squared total variation.
-    """
+    The chi-square distance of two distributions is at least four times their squared total
+    variation."""
     threshold = stats.chi2.isf(error, bins)
     low, high = 1.0, 1e4
     for _ in range(60):
@@ -176,7 +183,7 @@ def _chi_square(observed: np.ndarray, expected: np.ndarray) -> tuple[float, int]
     off = (observed - expected).sum(0)[:-1]
     p = expected[:, :-1]
     covariance = np.diag(p.sum(0)) - p.T @ p
-    # Nearly certain laws leave directions in which nothing can vary: those are not tested.
+    # Nearly certain distributions leave directions in which nothing can vary: those are not tested.
     values, vectors = np.linalg.eigh(covariance)
     kept = values > LEAST_EXPECTED / 10
     turned = vectors[:, kept].T @ off

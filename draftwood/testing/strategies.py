@@ -1,4 +1,5 @@
-"""Hypothesis strategies for laws, proposals, trees, sampling settings and whole toy pipelines.
+"""Hypothesis strategies for distributions, proposals, trees, sampling settings and whole toy
+pipelines.
 
 Needs the extra `draftwood[testing]`. What is drawn first is simplest, so a failure shrinks to a
 factorized drafter, a chain, `match`, a fixed budget, temperature 1 and no filter, where these fail.
@@ -14,17 +15,17 @@ from draftwood.core.draws import Draws
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Proposal
 from draftwood.core.randomness import Seeded
-from draftwood.core.registry.plugin import Law
+from draftwood.core.registry.plugin import ProposalForm
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Limits
-from draftwood.testing.cells import CONTROLLERS, FILTERS, LAWS, TREES, VERIFIERS, Cell
+from draftwood.testing.cells import CONTROLLERS, FILTERS, FORMS, TREES, VERIFIERS, Cell
 from draftwood.testing.toys import DEPTH, VOCAB, toy_proposal
 
 TEMPERATURES = (1.0, 0.5, 1.5, 0.0)
 
 
-def laws(size: int = VOCAB) -> st.SearchStrategy[Tensor]:
-    """(size,) float64 laws: flat, sharp, and with tokens of probability zero."""
+def distributions(size: int = VOCAB) -> st.SearchStrategy[Tensor]:
+    """(size,) float64 distributions: flat, sharp, and with tokens of probability zero."""
     weights = st.one_of(
         st.just([1.0] * size),
         st.lists(st.floats(0.0, 1.0), min_size=size, max_size=size),
@@ -34,8 +35,8 @@ def laws(size: int = VOCAB) -> st.SearchStrategy[Tensor]:
     return weights.filter(any).map(_normalised)
 
 
-def disagreeing_laws(size: int = VOCAB) -> st.SearchStrategy[tuple[Tensor, Tensor]]:
-    """Two laws that give no token a chance in common: every draft is rejected."""
+def disagreeing_distributions(size: int = VOCAB) -> st.SearchStrategy[tuple[Tensor, Tensor]]:
+    """Two distributions that give no token a chance in common: every draft is rejected."""
 
     def split(order: Sequence[int], at: int) -> tuple[Tensor, Tensor]:
         pair = torch.zeros(2, size, dtype=torch.float64)
@@ -55,9 +56,9 @@ def samplings() -> st.SearchStrategy[Sampling]:
 
 
 def proposals(
-    forms: Collection[Law] = LAWS, depth: int = DEPTH, vocab: int = VOCAB
+    forms: Collection[ProposalForm] = FORMS, depth: int = DEPTH, vocab: int = VOCAB
 ) -> st.SearchStrategy[Proposal]:
-    """Proposals of these forms of law, `depth` levels deep."""
+    """Proposals of these forms of distribution, `depth` levels deep."""
     return st.builds(
         toy_proposal,
         st.sampled_from(tuple(forms)),
@@ -86,7 +87,7 @@ def trees(draws: Collection[Draws] = tuple(Draws)) -> st.SearchStrategy[TokenTre
 
 
 def cells(
-    drafters: Collection[Law] = LAWS,
+    drafters: Collection[ProposalForm] = FORMS,
     trees: Collection[str] = tuple(TREES),
     verifiers: Collection[str] = tuple(VERIFIERS),
     controllers: Collection[str] = ("fixed", "adversarial", "roofline"),
@@ -112,5 +113,5 @@ def cells(
 
 
 def _normalised(weights: Sequence[float]) -> Tensor:
-    law = torch.tensor(weights, dtype=torch.float64)
-    return law / law.sum()
+    probs = torch.tensor(weights, dtype=torch.float64)
+    return probs / probs.sum()

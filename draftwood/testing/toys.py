@@ -1,5 +1,5 @@
-"""Toy parts for exact laws: seeded random laws over a few tokens, in every form, and a controller
-that does everything the contract allows.
+"""Toy parts for exact distributions: seeded random distributions over a few tokens, in every form,
+and a controller that does everything the contract allows.
 
 All of it depends on seeds alone, so a failure is repeated by its name.
 """
@@ -16,8 +16,8 @@ from torch import Tensor
 
 from draftwood.core.interfaces import BudgetController, ControllerState, CostProbe
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import Factorized, Markov, Mixture, Points, Proposal, Vocabulary
-from draftwood.core.registry.plugin import Law
+from draftwood.core.proposals import Factorized, LookupPaths, Markov, Mixture, Proposal, Vocabulary
+from draftwood.core.registry.plugin import ProposalForm
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Limits, RoundContext, RoundStats
 from draftwood.testing.oracle import OracleDrafter, OracleTarget, Prefix
@@ -36,28 +36,29 @@ def seeded(*key: object) -> random.Random:
 
 
 def toy_target(seed: int = 0, vocab: int = VOCAB) -> OracleTarget:
-    """Laws from nearly flat to nearly certain, some tokens impossible."""
+    """Distributions from nearly flat to nearly certain, some tokens impossible."""
 
-    def law(prefix: Prefix) -> list[float]:
+    def probs(prefix: Prefix) -> list[float]:
         rng = seeded("target", seed, prefix)
         weights = [rng.random() ** rng.choice((1, 3, 8)) for _ in range(vocab)]
         if rng.random() < 0.2:
             weights[rng.randrange(vocab)] = 0.0
         return [w + 1e-3 * (sum(weights) == 0) for w in weights]
 
-    return OracleTarget(vocab, law)
+    return OracleTarget(vocab, probs)
 
 
-def toy_drafter(law: Law, seed: int = 0, depth: int = DEPTH, vocab: int = VOCAB) -> OracleDrafter:
-    """A drafter whose proposals have this form of law, unrelated to any target's.
+def toy_drafter(
+    form: ProposalForm, seed: int = 0, depth: int = DEPTH, vocab: int = VOCAB
+) -> OracleDrafter:
+    """A drafter whose proposals have this form of distribution, unrelated to any target's.
 
-    depth: of its deepest node. Laws differ from prefix to prefix; some are sharp, some flat, and
-    some give a token no chance that a target may well say.
-    """
+    depth: of its deepest node. Distributions differ from prefix to prefix; some are sharp, some
+    flat, and some give a token no chance that a target may well say."""
 
     @cache
     def propose(prefix: Prefix, sampling: Sampling) -> Proposal:
-        return toy_proposal(law, (seed, prefix), sampling, depth, vocab)
+        return toy_proposal(form, (seed, prefix), sampling, depth, vocab)
 
     return OracleDrafter(propose)
 
@@ -91,10 +92,10 @@ def toy_mixtures(
 
 
 def toy_proposal(
-    law: Law, key: object, sampling: Sampling, depth: int = DEPTH, vocab: int = VOCAB
+    form: ProposalForm, key: object, sampling: Sampling, depth: int = DEPTH, vocab: int = VOCAB
 ) -> Proposal:
-    """One proposal of this form. key: anything with a repr, which its laws depend on."""
-    return _FORMS[law](key, sampling, depth, vocab)
+    """One proposal of this form. key: anything with a repr, which its distributions depend on."""
+    return _FORMS[form](key, sampling, depth, vocab)
 
 
 def _logits(shape: tuple[int, ...], *key: object) -> Tensor:
@@ -141,9 +142,9 @@ def _autoregressive(key: object, sampling: Sampling, depth: int, vocab: int) -> 
 
 
 def _points(key: object, sampling: Sampling, depth: int, vocab: int) -> Proposal:
-    rng = seeded("points", key)
+    rng = seeded("lookup", key)
     paths = {tuple(rng.randrange(vocab) for _ in range(depth)) for _ in range(2)}
-    return Points(tuple(sorted(paths)), sampling, vocab)
+    return LookupPaths(tuple(sorted(paths)), sampling, vocab)
 
 
 _FORMS: Mapping[str, Callable[[object, Sampling, int, int], Proposal]] = {
@@ -151,7 +152,7 @@ _FORMS: Mapping[str, Callable[[object, Sampling, int, int], Proposal]] = {
     "mixture": _mixture,
     "markov": _markov,
     "autoregressive": _autoregressive,
-    "points": _points,
+    "lookup": _points,
 }
 
 
@@ -168,7 +169,9 @@ class Adversary(BudgetController[int, int]):
     def before_draft(self, ctx: RoundContext, state: ControllerState[int, int]) -> Limits:
         return Limits((ctx.context + state.machine + 2 * state.request) % 5)
 
-    def go_on(self, growth: TokenTree, ctx: RoundContext, state: ControllerState[int, int]) -> bool:
+    def should_expand(
+        self, growth: TokenTree, ctx: RoundContext, state: ControllerState[int, int]
+    ) -> bool:
         return (sum(growth.token_list) + state.machine) % 3 != 0
 
     def choose(self, tree: TokenTree, ctx: RoundContext, state: ControllerState[int, int]) -> int:

@@ -8,7 +8,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from draftwood.core.distributions import sampling_law
+from draftwood.core.distributions import sampling_probs
 from draftwood.core.options import Sampling
 from draftwood.plugins.drafters.dblast.model import DBlastModel
 from draftwood.training.features import Features
@@ -131,9 +131,9 @@ def _text(
     logits = model.branch_logits(hidden[:, 1:], head.to(model.dtype)).float().transpose(0, 1)
     prior = model.prior_logits(hidden[:, 0]).float()
     sampling = Sampling(temperature=heat)
-    tempered = sampling_law(prior, Sampling(model.config.prior_temperature(heat)))
+    tempered = sampling_probs(prior, Sampling(model.config.prior_temperature(heat)))
     rules = accepted_drafts(
-        sampling_law(target, sampling), tempered, sampling_law(logits, sampling), y
+        sampling_probs(target, sampling), tempered, sampling_probs(logits, sampling), y
     )
     log_prior = prior.log_softmax(-1)
     said = at(logits, y[:, None]).sub(logits.logsumexp(-1))  # A, K, D

@@ -85,8 +85,9 @@ class BlockShape(DrafterOptions):
 
 @frozen
 class SelectorShape:
-    """DFlash 2's selector, which makes a token's law depend on the token before it. candidates: how
-    many of each position's likeliest tokens it scores when drafting. rank: of its codebooks."""
+    """DFlash 2's selector, which makes a token's distribution depend on the token before it.
+    candidates: how many of each position's likeliest tokens it scores when drafting. rank: of its
+    codebooks."""
 
     candidates: int = field(default=16, validator=ge(1))
     rank: int = field(default=32, validator=ge(1))
@@ -166,8 +167,8 @@ class OptimiserOptions:
 @frozen
 class AcceptedLengthOptions:
     """Of `objective: al`. retained: which prefixes of a block are learnt from. threshold: of
-    `retained: threshold`, how likely a prefix must be under the drafter, beside the target's law.
-    rule: ratios of whole prefixes, or of tokens as `ratio` judges them."""
+    `retained: threshold`, how likely a prefix must be under the drafter, beside the target's
+    distribution. rule: ratios of whole prefixes, or of tokens as `ratio` judges them."""
 
     retained: Literal["threshold", "whole_block", "one_prefix", "all_retained"] = "threshold"
     threshold: float = field(default=0.1, validator=and_(gt(0.0), lt(1.0)))
@@ -230,8 +231,8 @@ class MixtureOptions(BlockOptions):
 class UnrollOptions(OptimiserOptions):
     """Of EAGLE-3. anchors: drafts of each sequence, begun at uniformly drawn
     tokens. unroll: steps of each, every one from the drafter's own state of the step before.
-    decay: of the weights of later steps, each by this factor. label_temperature: the target's law
-    at it is what is learnt; None takes the one that each text was written at."""
+    decay: of the weights of later steps, each by this factor. label_temperature: the target's
+    distribution at it is what is learnt; None takes the one that each text was written at."""
 
     anchors: int = field(default=32, validator=and_(ge(1), le(512)))
     unroll: int = field(default=7, validator=ge(1))

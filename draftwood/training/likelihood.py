@@ -1,10 +1,10 @@
-"""What the law that wrote a text gave each of its tokens, and the target's final states: on disk.
+"""What the distribution that wrote a text gave each of its tokens, and the target's final states:
+on disk.
 
 Objectives that compare drafter and target need log p(y_t | y_<t) under the temperature at which y
 was drawn. It is a function of the samples alone, so existing samples need no new ones. The final
-states of held-out texts give the target's whole law at any temperature and filters when a drafter
-is judged. Both are computed in float32, whatever the target wrote in.
-"""
+states of held-out texts give the target's whole distribution at any temperature and filters when a
+drafter is judged. Both are computed in float32, whatever the target wrote in."""
 
 import json
 from collections.abc import Callable
@@ -103,5 +103,5 @@ def _check(made: Tensor, logits: Tensor) -> None:
     if not torch.allclose(made, logits.float(), atol=1e-2, rtol=1e-3):
         raise UnsupportedTarget(
             "the target's logits are not its head times its final states (a soft cap?); "
-            "drafters of several branches are judged by laws made from those states"
+            "drafters of several branches are judged by distributions made from those states"
         )

@@ -23,8 +23,8 @@ class Blocks:
     """One batch, of text y that the target wrote. All float32 but `valid`.
 
     prior: (N, K), log q(z). branches: (N, K, D), log q(y_i | z). log_p: (N, D), log of what the
-    law that drew y_i gave it: 0 in greedy text. valid: (N, D), False past the end of a text.
-    """
+    distribution that drew y_i gave it: 0 in greedy text. valid: (N, D), False past the end of a
+    text."""
 
     prior: Tensor
     branches: Tensor

@@ -14,9 +14,9 @@ from draftwood.training.sampling import Samples
 class Packed:
     """features: (S, n, taps * H). tokens: (S, A, B) ids that a block is fed: the anchor, then the
     mask token. anchors: (S, A) positions. labels: (S, A, B - 1). valid: same, False past a text's
-    end. log_p: same, float32, log of what the law that drew a label gave it; 0 where nobody asked
-    for it. previous: same, the text's token before each label. temperatures: (S, A), what the text
-    was written at."""
+    end. log_p: same, float32, log of what the distribution that drew a label gave it; 0 where
+    nobody asked for it. previous: same, the text's token before each label. temperatures: (S, A),
+    what the text was written at."""
 
     features: Tensor
     tokens: Tensor

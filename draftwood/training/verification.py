@@ -11,7 +11,7 @@ from torch import Tensor
 def accepted_drafts(p: Tensor, prior: Tensor, branches: Tensor, y: Tensor) -> dict[str, Tensor]:
     """Accepted drafts of a round, without the bonus, by rule: (A,) each, in expectation over y.
 
-    p: (A, D, V) the target's laws along y. prior: (A, K) and branches: (A, K, D, V), the
+    p: (A, D, V) the target's distributions along y. prior: (A, K) and branches: (A, K, D, V), the
     drafter's. y: (A, D) tokens. Rules:
 
     mixture_ratio: a chain drawn from the mixture, judged by `ratio` (arXiv 2302.01318).
@@ -19,8 +19,9 @@ def accepted_drafts(p: Tensor, prior: Tensor, branches: Tensor, y: Tensor) -> di
         (arXiv 2403.10444).
     mixture_bound: sum_i E_p[min(1, q(y_1..i) / p(y_1..i))], which no rule exceeds.
     branch_ratio: one branch, drawn from the prior and decoded greedily, judged by the conditional
-        law of such draws (DBlast, arXiv 2608.05448). branch_match: the same, accepted where equal.
-    likeliest_match: the likeliest token of the mixture's law after every accepted one.
+        distribution of such draws (DBlast, arXiv 2608.05448). branch_match: the same, accepted
+        where equal.
+    likeliest_match: the likeliest token of the mixture's distribution after every accepted one.
     tree_match: the greedy branches merged into one prefix tree.
     """
     greedy = branches.argmax(-1)  # (A, K, D)
@@ -40,7 +41,8 @@ def accepted_drafts(p: Tensor, prior: Tensor, branches: Tensor, y: Tensor) -> di
 
 
 def conditional(prior: Tensor, branches: Tensor, y: Tensor) -> Tensor:
-    """(A, D, V), the mixture's law after y_<i; zeros where the mixture could not have said y_<i."""
+    """(A, D, V), the mixture's distribution after y_<i; zeros where the mixture could not have said
+    y_<i."""
     said = at(branches, y[:, None])  # (A, K, D)
     before = torch.cat((torch.ones_like(said[..., :1]), said[..., :-1].cumprod(-1)), -1)
     weights = prior[..., None] * before
@@ -62,8 +64,8 @@ def by_block(p: Tensor, q: Tensor, y: Tensor) -> Tensor:
     reached, kept = torch.ones_like(odds[:, 0]), torch.ones_like(odds[:, 0])  # (q/p)(y_<i), h
     found = torch.zeros_like(reached)
     for depth in range(y.shape[-1]):
-        law = torch.minimum(q[:, depth], kept[:, None] * p[:, depth])
-        found = found + reached * law.sum(-1)
+        probs = torch.minimum(q[:, depth], kept[:, None] * p[:, depth])
+        found = found + reached * probs.sum(-1)
         reached = reached * odds[:, depth]
         kept = torch.where(reached > 0, kept / odds[:, depth], 0.0).clamp(max=1.0)
     return found
@@ -82,14 +84,14 @@ def by_match(p: Tensor, nodes: Tensor, y: Tensor) -> Tensor:
     return (passed * (p * nodes).sum(-1)).sum(-1)
 
 
-def at(laws: Tensor, y: Tensor) -> Tensor:
-    """laws (..., D, V) of the tokens y (..., D)."""
-    return laws.gather(-1, y[..., None].expand(*laws.shape[:-1], 1))[..., 0]
+def at(distributions: Tensor, y: Tensor) -> Tensor:
+    """distributions (..., D, V) of the tokens y (..., D)."""
+    return distributions.gather(-1, y[..., None].expand(*distributions.shape[:-1], 1))[..., 0]
 
 
 def _ratio(p: Tensor, q: Tensor, y: Tensor) -> Tensor:
-    """(A, D), q/p of the text's tokens. Where rounding made the target write what its float32 law
-    excludes, the text is no sample beyond that token: 0 ends it."""
+    """(A, D), q/p of the text's tokens. Where rounding made the target write what its float32
+    distribution excludes, the text is no sample beyond that token: 0 ends it."""
     own = at(p, y)
     return torch.where(own > 0, at(q, y) / own, 0.0)
 

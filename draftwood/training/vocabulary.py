@@ -2,7 +2,7 @@
 others in it.
 
 The head over a large vocabulary can cost more than the rest of a small model, and most of a text
-is made of few tokens. A drafter's law is then over those alone; the target's stays whole.
+is made of few tokens. A drafter's distribution is then over those alone; the target's stays whole.
 """
 
 import numpy as np

@@ -19,7 +19,7 @@ from draftwood.core.interfaces import (
     TreePolicy,
     Verifier,
 )
-from draftwood.core.interfaces.tree import GoOn
+from draftwood.core.interfaces.tree import ShouldExpand
 from draftwood.core.proposals import Proposal
 from draftwood.core.randomness import Randomness
 from draftwood.core.tree import TokenTree
@@ -181,14 +181,19 @@ class _Shapes(TreePolicy):
         self._count = 0
 
     def grow(
-        self, anchor: int, proposal: Proposal, limits: Limits, go_on: GoOn, rng: Randomness
+        self,
+        anchor: int,
+        proposal: Proposal,
+        limits: Limits,
+        should_expand: ShouldExpand,
+        rng: Randomness,
     ) -> TokenTree:
         if proposal.pass_per_level:
             raise RequestError(
                 "budgets are replayed for drafters that propose a whole tree in one pass; this one "
                 "runs once a level, so what a tree costs depends on its shape"
             )
-        tree = self.policy.grow(anchor, proposal, limits, go_on, rng)
+        tree = self.policy.grow(anchor, proposal, limits, should_expand, rng)
         if tree.draws is not Draws.DETERMINISTIC:
             raise RequestError(
                 f"budgets are replayed on trees that can be cut, and {tree.draws} draws cannot; "
@@ -197,13 +202,13 @@ class _Shapes(TreePolicy):
         depth = proposal.max_depth
         if limits.depth is not None:
             depth = min(depth, limits.depth)
-        laws = Conditionals(scored(proposal, None))
-        seen = {"tree": tree, "own": self.own.grow(anchor, proposal, limits, go_on, rng)}
-        seen["random"] = random_tree(anchor, laws, limits.nodes, depth, self.rng)
+        distributions = Conditionals(scored(proposal, None))
+        seen = {"tree": tree, "own": self.own.grow(anchor, proposal, limits, should_expand, rng)}
+        seen["random"] = random_tree(anchor, distributions, limits.nodes, depth, self.rng)
         for size in self.sizes:
-            seen[f"beam-{size}"] = beam(anchor, laws, size, depth)
+            seen[f"beam-{size}"] = beam(anchor, distributions, size, depth)
         if self._count % TIMED == 0:
-            self._time(anchor, proposal, limits, go_on, rng)
+            self._time(anchor, proposal, limits, should_expand, rng)
         self._count += 1
         self._seen = seen
         return tree
@@ -215,7 +220,7 @@ class _Shapes(TreePolicy):
 
     def _time(self, anchor: int, proposal: Proposal, limits: Limits, *rest: Any) -> None:
         for size in self.sizes:
-            # A proposal keeps its laws once they were asked for; each timing has its own.
+            # A proposal keeps its distributions once they were asked for; each timing has its own.
             fresh = proposal.tempered(proposal.sampling.temperature)
             start = self.clock()
             self.policy.grow(anchor, fresh, evolve(limits, nodes=size), *rest)

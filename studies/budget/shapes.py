@@ -17,7 +17,7 @@ Child = tuple[int, float, Any]
 
 
 class Conditionals:
-    """A proposal's conditional laws, one path at a time."""
+    """A proposal's conditional distributions, one path at a time."""
 
     def __init__(self, proposal: Proposal) -> None:
         self.proposal = proposal
@@ -57,13 +57,13 @@ class _Sapling:
 
 
 def random_tree(
-    anchor: int, laws: Conditionals, nodes: int, depth: int, rng: random.Random
+    anchor: int, distributions: Conditionals, nodes: int, depth: int, rng: random.Random
 ) -> TokenTree:
     """Node by node: any node of the tree so far, all alike, gets its best child that is not there
     yet. Every prefix is a random tree of its size."""
     tree = _Sapling(anchor)
     waiting: dict[int, list[Child]] = {}
-    if depth > 0 and (first := laws.children(laws.root)):
+    if depth > 0 and (first := distributions.children(distributions.root)):
         waiting[0] = first[::-1]
     while len(tree.tokens) <= nodes and waiting:
         parent = rng.choice(list(waiting))
@@ -71,23 +71,23 @@ def random_tree(
         if not waiting[parent]:
             del waiting[parent]
         node = tree.add(parent, token, log_q)
-        if tree.depths[node] < depth and (more := laws.children(below)):
+        if tree.depths[node] < depth and (more := distributions.children(below)):
             waiting[node] = more[::-1]
     return tree.tree()
 
 
-def beam(anchor: int, laws: Conditionals, nodes: int, depth: int) -> TokenTree:
+def beam(anchor: int, distributions: Conditionals, nodes: int, depth: int) -> TokenTree:
     """Level by level the same number of best paths, as many as fill `nodes` down to `depth`."""
     tree = _Sapling(anchor)
     if depth < 1:
         return tree.tree()
     width = math.ceil(nodes / depth)
-    level: list[tuple[int, Any]] = [(0, laws.root)]
+    level: list[tuple[int, Any]] = [(0, distributions.root)]
     for _ in range(depth):
         found = [
             (tree.log_rho[parent] + log_q, parent, token, log_q, below)
             for parent, at in level
-            for token, log_q, below in laws.children(at)[:width]
+            for token, log_q, below in distributions.children(at)[:width]
         ]
         found.sort(key=lambda child: -child[0])
         level = [

@@ -27,7 +27,7 @@ JSON = {
     "cells.*.gains": "[{ours, theirs, ratio: {value, low, high}}], 1 is no gain",
     "cells.*.branches": "{usage, lottery_usage, effective, effective_in_a_round, distinct}",
     "cells.*.first_tokens": "{tokens, mass}: how many the greedy branches have, and how much of "
-    "the target's law they and as many of others' likeliest have",
+    "the target's distribution they and as many of others' likeliest have",
     "by_entropy": "[{low, high, mean, rounds, gains}], bits of the target's next token",
 }
 FILTERS = ("none", "20:0.8", "20:0.95")
@@ -144,9 +144,9 @@ def command(
 
     The target writes a text after each prompt at each temperature and filter. At every round of
     it all methods grow their trees from the same context, and what each rule accepts of them is
-    computed from the target's law at their nodes, not drawn: DFlash by argmax and sampled; DBlast
-    as published, a branch drawn and decoded greedily; samples of its mixture; the tree of its
-    greedy branches; and BASTION over both drafters with that tree's number of nodes.
+    computed from the target's distribution at their nodes, not drawn: DFlash by argmax and sampled;
+    DBlast as published, a branch drawn and decoded greedily; samples of its mixture; the tree of
+    its greedy branches; and BASTION over both drafters with that tree's number of nodes.
 
     Counts are drafts per round without the bonus token. The lottery uses the checkpoint's own Z_T
     (see `draftwood tune-zt`), other methods the prior as it was trained.

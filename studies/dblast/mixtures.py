@@ -281,15 +281,16 @@ def _usage(seen: Sequence[Seen]) -> dict[str, Any]:
 
 def _covered(seen: Sequence[Seen]) -> dict[str, Any]:
     """Mean number of different first tokens of the greedy branches, and how much of the target's
-    law they have; beside them as many tokens that others think likeliest, the target last."""
+    distribution they have; beside them as many tokens that others think likeliest, the target
+    last."""
     first = [each.notes["first"] for each in seen]
     most = [each.mass[min(n, len(each.mass)) - 1] for n, each in zip(first, seen, strict=True)]
     mass = {name: float(np.mean([each.accepted[name] for each in seen])) for name in COVERING}
     return {"tokens": float(np.mean(first)), "mass": {**mass, TARGET: float(np.mean(most))}}
 
 
-def _nats(law: np.ndarray) -> np.ndarray:
-    found: np.ndarray = -(law * np.log(np.where(law > 0, law, 1.0))).sum(-1)
+def _nats(probs: np.ndarray) -> np.ndarray:
+    found: np.ndarray = -(probs * np.log(np.where(probs > 0, probs, 1.0))).sum(-1)
     return found
 
 
@@ -386,7 +387,7 @@ def _said_of_first(first: Mapping[str, Any]) -> str:
     mass = ", ".join(f"{name} {share:.3f}" for name, share in first["mass"].items())
     return (
         f"First tokens: the greedy branches have {first['tokens']:.2f} different ones; as many "
-        f"cover of the target's law: {mass}."
+        f"cover of the target's distribution: {mass}."
     )
 
 

@@ -1,10 +1,10 @@
 """What other trees would have got, at every round of texts that the target itself writes.
 
 One decode answers for all methods. In each round every tree in question is grown from the same
-context, all of them are merged into one, one forward gives the target's law at every node, and
-`expected_accepted` says what each tree's rule would have accepted of it, without sampling noise.
-The text goes on by `match` on the merged tree: it is the target's own sample, whatever is compared.
-"""
+context, all of them are merged into one, one forward gives the target's distribution at every node,
+and `expected_accepted` says what each tree's rule would have accepted of it, without sampling
+noise. The text goes on by `match` on the merged tree: it is the target's own sample, whatever is
+compared."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,8 +18,8 @@ from draftwood.core.interfaces import (
     Drafter,
     DraftSession,
     DraftWork,
-    GoOn,
-    NodeLaws,
+    NodeDistributions,
+    ShouldExpand,
     Target,
     TreePolicy,
     Verifier,
@@ -61,7 +61,7 @@ class Offered:
 class Seen:
     """One round. accepted: expected drafts by method, the bonus not counted. nodes: mean draft
     nodes by method. entropy: of the target's next token, bits. mass: what its 1, 2, ... likeliest
-    next tokens have of the target's law together. notes: as they were offered."""
+    next tokens have of the target's distribution together. notes: as they were offered."""
 
     accepted: Mapping[str, float]
     nodes: Mapping[str, float]
@@ -109,7 +109,12 @@ class _Merging(TreePolicy):
         self.places: dict[int, list[int]] = {}
 
     def grow(
-        self, anchor: int, proposal: Proposal, limits: Limits, go_on: GoOn, rng: Randomness
+        self,
+        anchor: int,
+        proposal: Proposal,
+        limits: Limits,
+        should_expand: ShouldExpand,
+        rng: Randomness,
     ) -> TokenTree:
         assert isinstance(proposal, _Side)
         self.offered = None
@@ -129,25 +134,25 @@ class _Judging(Verifier):
         self.merging, self.match = merging, Match()
         self.seen: list[Seen] = []
 
-    def judge(self, laws: NodeLaws, tree: TokenTree, rng: Randomness) -> Verdict:
+    def judge(self, distributions: NodeDistributions, tree: TokenTree, rng: Randomness) -> Verdict:
         offered, self.merging.offered = self.merging.offered, None
         if offered is not None:
-            self.seen.append(self._seen(offered, laws))
-        return self.match.judge(laws, tree, rng)
+            self.seen.append(self._seen(offered, distributions))
+        return self.match.judge(distributions, tree, rng)
 
-    def _seen(self, offered: Offered, laws: NodeLaws) -> Seen:
+    def _seen(self, offered: Offered, distributions: NodeDistributions) -> Seen:
         accepted, nodes = {}, {}
         for name, offer in offered.offers.items():
             accepted[name] = nodes[name] = 0.0
             for chance, tree in offer.trees:
                 place = self.merging.places[id(tree)]
 
-                def law(node: int, place: list[int] = place) -> Tensor:
-                    return laws.law(place[node])
+                def probs(node: int, place: list[int] = place) -> Tensor:
+                    return distributions.probs(place[node])
 
-                accepted[name] += chance * expected_accepted(tree, law, offer.rule)
+                accepted[name] += chance * expected_accepted(tree, probs, offer.rule)
                 nodes[name] += chance * tree.nodes
-        root = laws.law(0)
+        root = distributions.probs(0)
         mass = root.topk(min(LIKELIEST, len(root))).values.cumsum(0)
         return Seen(accepted, nodes, _bits(root), tuple(mass.tolist()), offered.notes)
 
@@ -171,9 +176,9 @@ def merge(anchor: int, trees: Sequence[TokenTree]) -> tuple[TokenTree, list[list
     return TokenTree.of(tokens, parents, depths, [0.0] * len(tokens)), places
 
 
-def _bits(law: Tensor) -> float:
+def _bits(probs: Tensor) -> float:
     """Entropy of (V,)."""
-    p = law.double()
+    p = probs.double()
     return float(-(p * torch.where(p > 0, p, 1.0).log2()).sum())
 
 
@@ -230,7 +235,7 @@ class _Beside(Drafter):
 
 @frozen(eq=False)
 class _Side(Proposal):
-    """Proposals beside each other, not a law: only `_Merging` looks at them."""
+    """Proposals beside each other, not a distribution: only `_Merging` looks at them."""
 
     proposals: tuple[Proposal, ...]
 
@@ -247,5 +252,5 @@ class _Side(Proposal):
     def advance(self, at: Frontier, rows: Tensor, tokens: Tensor) -> Frontier:
         raise NotImplementedError
 
-    def law(self, at: Frontier) -> Tensor:
+    def probs(self, at: Frontier) -> Tensor:
         raise NotImplementedError

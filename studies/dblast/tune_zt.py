@@ -157,7 +157,7 @@ def _rule(config: "PipelineConfig") -> str:
     from studies.dblast.expected import RULES
 
     drafter, verifier = config.drafter, config.verifier
-    if drafter is None or traits_of(drafter.entry, drafter.options).law != "mixture":
+    if drafter is None or traits_of(drafter.entry, drafter.options).form != "mixture":
         used = "no drafter" if drafter is None else f"drafter {drafter.use!r}"
         raise RequestError(f"{config.source}: {used}; only mixtures have a prior (drafter dblast)")
     rule = str(getattr(_options(config, "verifier"), "rule", verifier and verifier.use))

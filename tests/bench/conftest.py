@@ -41,7 +41,7 @@ class Letters:
         return "".join(ALPHABET[index] for index in ids)
 
 
-def alphabet_law(prefix: tuple[int, ...]) -> list[float]:
+def alphabet_distribution(prefix: tuple[int, ...]) -> list[float]:
     """The alphabet, round and round."""
     weights = [0.001] * len(ALPHABET)
     weights[(prefix[-1] + 1) % len(ALPHABET)] = 1.0
@@ -55,7 +55,7 @@ def small_target(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def load(config: Any, wanted: Any, tokenizer: Any) -> Any:
         loaded.append(str(wanted.model))
-        return OracleTarget(len(ALPHABET), alphabet_law, max_context=200), Letters()
+        return OracleTarget(len(ALPHABET), alphabet_distribution, max_context=200), Letters()
 
     monkeypatch.setattr(build, "_load_target", load)
     return loaded

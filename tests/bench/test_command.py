@@ -100,8 +100,8 @@ def test_a_folder_of_another_benchmark_is_not_touched(bench, tmp_path):
 def test_a_pipeline_that_changes_the_text_fails(bench, monkeypatch):
     real = Match.judge
 
-    def judge(self, laws, tree, rng):
-        verdict = real(self, laws, tree, rng)
+    def judge(self, distributions, tree, rng):
+        verdict = real(self, distributions, tree, rng)
         return Verdict(verdict.accepted, 3) if tree.nodes else verdict
 
     monkeypatch.setattr(Match, "judge", judge)

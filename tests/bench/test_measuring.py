@@ -10,7 +10,7 @@ from draftwood.bench.journal import Journal
 from draftwood.bench.measuring import Plan, measure
 from draftwood.bench.schedule import schedule
 from draftwood.core.errors import ConfigError, RequestError
-from draftwood.core.proposals import Guesses
+from draftwood.core.proposals import LookupProposal
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import RoundStats, Timings, Verdict
 from draftwood.testing import OracleTarget
@@ -110,7 +110,7 @@ def test_a_record_adds_up(lined_up):
 
 
 def test_what_a_proposal_took_of_its_model_is_kept_by_round(lined_up, monkeypatch):
-    monkeypatch.setattr(Guesses, "passes", 2)
+    monkeypatch.setattr(LookupProposal, "passes", 2)
     records = run(Plan(lined_up("one"), PROMPTS[:1]))
     for (name, _, _), record in records.items():
         asked = record.rounds.drafted
@@ -188,7 +188,7 @@ def lying(contestant, tokens):
     return evolve(contestant, decode=lambda ids, seed: Decoded(tuple(tokens), 1.0, 0.5, 1))
 
 
-def law(gap):
+def probs(gap):
     """Token 1 over token 2 by `gap` logits, always."""
     import math
 
@@ -199,7 +199,7 @@ def law(gap):
 def test_a_difference_shows_the_targets_margin_and_is_excused_by_rounding_only(
     lined_up, gap, broken
 ):
-    target = OracleTarget(4, law(gap))
+    target = OracleTarget(4, probs(gap))
     plain, one = (evolve(each, target=target) for each in lined_up("one"))
     contestants = [lying(plain, [1, 1, 1]), lying(one, [1, 2, 1])]
     prompts = [evolve(PROMPTS[0], content="abc")]

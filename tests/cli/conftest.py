@@ -58,7 +58,7 @@ def small_target(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     size = len(Letters.alphabet)
 
-    def law(prefix: tuple[int, ...]) -> list[float]:
+    def probs(prefix: tuple[int, ...]) -> list[float]:
         weights = [0.001] * size
         weights[(prefix[-1] + 1) % size if prefix[-1] else 1] = 1.0
         return weights
@@ -73,7 +73,7 @@ def small_target(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         if config.target.model != "small":
             raise ConfigError([Problem(config.source, "target.model", "only `small` in tests")])
         config = evolve(config, target=None)
-        return real(config, target=OracleTarget(size, law), tokenizer=Letters(), **named)
+        return real(config, target=OracleTarget(size, probs), tokenizer=Letters(), **named)
 
     monkeypatch.setattr(build, "load_pipeline", load_pipeline)
     return

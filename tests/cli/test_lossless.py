@@ -11,7 +11,7 @@ from attrs import evolve
 from draftwood.cli.lossless import JSON
 from draftwood.core import build
 from draftwood.core.draws import Draws
-from draftwood.core.interfaces import NodeLaws
+from draftwood.core.interfaces import NodeDistributions
 from draftwood.core.randomness import Randomness
 from draftwood.core.registry import loader as manager
 from draftwood.core.registry.plugin import Kind, Plugin, VerifierTraits
@@ -30,10 +30,10 @@ SIZE = len(Letters.alphabet)
 class TakesTheFirstChild(Match):
     """A verifier of somebody else's that takes one draft a round unasked."""
 
-    def judge(self, laws: NodeLaws, tree: TokenTree, rng: Randomness) -> Verdict:
+    def judge(self, distributions: NodeDistributions, tree: TokenTree, rng: Randomness) -> Verdict:
         if tree.nodes == 0:
-            return super().judge(laws, tree, rng)
-        return Verdict((0, 1), rng.categorical(laws.law(1), laws.position(1)))
+            return super().judge(distributions, tree, rng)
+        return Verdict((0, 1), rng.categorical(distributions.probs(1), distributions.position(1)))
 
 
 @pytest.fixture
@@ -42,12 +42,12 @@ def lossless(
 ) -> Callable[..., Any]:
     """lossless(verifier, ...) -> the command's result on a target that says the alphabet."""
 
-    def law(prefix: tuple[int, ...]) -> list[float]:
+    def probs(prefix: tuple[int, ...]) -> list[float]:
         weights = [0.03] * SIZE
         weights[(prefix[-1] + 1) % SIZE] = 1.0
         return weights
 
-    monkeypatch.setattr(build, "_load_target", lambda *_: (OracleTarget(SIZE, law), Letters()))
+    monkeypatch.setattr(build, "_load_target", lambda *_: (OracleTarget(SIZE, probs), Letters()))
     name = f"{__name__}:TakesTheFirstChild"
     plugin = Plugin(
         "biased",
@@ -85,7 +85,7 @@ def test_an_exact_pipeline_is_lossless_with_its_evidence(lossless: Callable[...,
     assert result["exact"]["max_error"] < 1e-12
     assert result["parity"]["float32"]["differences"] == []
     assert result["parity"]["float32"]["control"]["differences"] == []
-    assert all(test["p_value"] > 1e-6 for test in result["law"]["tests"])
+    assert all(test["p_value"] > 1e-6 for test in result["distribution"]["tests"])
     assert min(result["rounds"], result["accepted"], result["rejected"]) > 0
 
 
@@ -102,7 +102,7 @@ def test_a_biased_third_party_verifier_exits_with_1_and_shows_where(
     assert as_json["verdict"] == "biased"
     assert as_json["exact"]["biased"]["pipeline"] != as_json["exact"]["biased"]["target"]
     # The text of the model itself shows it too, not the toys alone.
-    assert min(test["p_value"] for test in as_json["law"]["tests"]) < 1e-9
+    assert min(test["p_value"] for test in as_json["distribution"]["tests"]) < 1e-9
 
 
 def test_a_pipeline_that_never_speculates_is_inconclusive(lossless: Callable[..., Any]) -> None:
@@ -113,7 +113,7 @@ def test_a_pipeline_that_never_speculates_is_inconclusive(lossless: Callable[...
     assert "compared with little but itself" in result["doubts"][0]
 
 
-def test_a_composition_without_a_law_is_refused_before_anything_runs(
+def test_a_composition_without_a_distribution_is_refused_before_anything_runs(
     lossless: Callable[..., Any],
 ) -> None:
     ran = lossless("ratio")

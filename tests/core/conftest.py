@@ -106,7 +106,7 @@ def registry() -> Registry:
                 vocab_size=o.vocabulary,
             ),
         ),
-        _registered(Kind.DRAFTER, "ngram", PointsOptions, DrafterTraits("points", 8)),
+        _registered(Kind.DRAFTER, "ngram", PointsOptions, DrafterTraits("lookup", 8)),
         _registered(Kind.TREE, "best_first", BestOptions, deterministic),
         _registered(Kind.TREE, "chain", NoOptions, deterministic),
         _registered(

@@ -18,7 +18,7 @@ from transformers.generation.streamers import BaseStreamer
 from draftwood.core.errors import RequestError
 from draftwood.core.generation import Pipeline
 from draftwood.core.options import GenerationOptions, Sampling
-from draftwood.core.proposals import Points, Proposal
+from draftwood.core.proposals import LookupPaths, Proposal
 from draftwood.core.values import RoundStats
 from draftwood.plugins.controllers.fixed import Fixed
 from draftwood.plugins.controllers.options import FixedOptions
@@ -73,7 +73,7 @@ def drafting(text: list[int]) -> Pipeline:
     def propose(prefix: tuple[int, ...], sampling: Sampling) -> Proposal:
         ahead = (text[len(prefix) :] + [0] * DEPTH)[:DEPTH]
         path = [(t + ((len(prefix) + i) % 4 == 0)) % V for i, t in enumerate(ahead)]
-        return Points((tuple(path),), sampling, V)
+        return LookupPaths((tuple(path),), sampling, V)
 
     return Pipeline(
         model(), OracleDrafter(propose), Chain(ChainOptions()), Fixed(FixedOptions(nodes=DEPTH))
@@ -186,7 +186,7 @@ def test_sampling_is_reproduced_by_a_seed_and_by_torchs_generator() -> None:
     rounds = watched(drafted)
     assert torch.equal(generate(custom_generate=drafted.custom_generate(seed=4), **asked), first)
     assert_speculated(rounds)
-    # The prepared processors hold temperature and filters, so the law is a pipeline's own.
+    # The prepared processors hold temperature and filters, so the distribution is a pipeline's own.
     own = alone.generate(PROMPT, seed=4, temperature=0.8, top_k=20, top_p=0.9, max_new_tokens=60)
     assert tuple(first[0, len(PROMPT) :].tolist()) == own.tokens
     texts = []

@@ -13,9 +13,9 @@ from draftwood.core import pending
 from draftwood.core.draws import Draws
 from draftwood.core.engine import Engine, Request, Run, Step
 from draftwood.core.errors import NonFiniteLogits, RequestError
-from draftwood.core.interfaces import BudgetController, DraftWork, GoOn, TreePolicy
+from draftwood.core.interfaces import BudgetController, DraftWork, ShouldExpand, TreePolicy
 from draftwood.core.options import GenerationOptions, Sampling
-from draftwood.core.proposals import Points, Proposal
+from draftwood.core.proposals import LookupPaths, Proposal
 from draftwood.core.randomness import Seeded
 from draftwood.core.stopping import EndOfText, StopRule
 from draftwood.core.tree import TokenTree
@@ -28,16 +28,16 @@ V = 7
 
 def affine(prefix: tuple[int, ...]) -> list[float]:
     """Nearly certain of one token, so that greedy text is a known sequence over 7 tokens."""
-    law = [0.02] * V
-    law[(3 * prefix[-1] + len(prefix)) % V] = 1.0
-    return law
+    probs = [0.02] * V
+    probs[(3 * prefix[-1] + len(prefix)) % V] = 1.0
+    return probs
 
 
 def truth(prompt: tuple[int, ...], count: int) -> list[int]:
     ids = list(prompt)
     for _ in range(count):
-        law = affine(tuple(ids))
-        ids.append(law.index(max(law)))
+        probs = affine(tuple(ids))
+        ids.append(probs.index(max(probs)))
     return ids[len(prompt) :]
 
 
@@ -50,16 +50,16 @@ def oracle_drafter(depth: int, wrong_every: int) -> OracleDrafter:
             (token + 1) % V if (len(prefix) + i) % wrong_every == 0 else token
             for i, token in enumerate(path)
         ]
-        return Points((tuple(path),), sampling, V)
+        return LookupPaths((tuple(path),), sampling, V)
 
     return OracleDrafter(propose)
 
 
 class Path(TreePolicy):
     def grow(
-        self, anchor: int, proposal: Proposal, limits: Limits, go_on: object, rng: object
+        self, anchor: int, proposal: Proposal, limits: Limits, should_expand: object, rng: object
     ) -> TokenTree:
-        assert isinstance(proposal, Points)
+        assert isinstance(proposal, LookupPaths)
         path = list(proposal.paths[0][: min(limits.nodes, limits.depth or limits.nodes)])
         n = len(path) + 1
         return TokenTree.of([anchor, *path], list(range(-1, n - 1)), list(range(n)), [0.0] * n)
@@ -264,7 +264,7 @@ class Scripted(Always):
         self.left = self.pays
         return self.limits[ctx.round % len(self.limits)]
 
-    def go_on(self, growth: TokenTree, ctx: object, state: object) -> bool:
+    def should_expand(self, growth: TokenTree, ctx: object, state: object) -> bool:
         self.left -= 1
         return self.left >= 0
 
@@ -277,10 +277,15 @@ class Paying(Path):
     """Asks until it is told to stop."""
 
     def grow(
-        self, anchor: int, proposal: Proposal, limits: Limits, go_on: GoOn, rng: object
+        self,
+        anchor: int,
+        proposal: Proposal,
+        limits: Limits,
+        should_expand: ShouldExpand,
+        rng: object,
     ) -> TokenTree:
-        tree = super().grow(anchor, proposal, limits, go_on, rng)
-        while go_on(tree):
+        tree = super().grow(anchor, proposal, limits, should_expand, rng)
+        while should_expand(tree):
             pass
         return tree
 
@@ -373,8 +378,8 @@ def test_drawn_trees_are_verified_whole() -> None:
         def grow(self, *given: object) -> TokenTree:  # type: ignore[override]
             tree = super().grow(*given)  # type: ignore[arg-type]
             columns = tree.token_list, tree.parent_list, tree.depth_list, tree.log_rho_list
-            law = torch.nn.functional.one_hot(tree.tokens[1:], V).double()
-            return TokenTree.of(*columns, Draws.CHAIN, law)
+            probs = torch.nn.functional.one_hot(tree.tokens[1:], V).double()
+            return TokenTree.of(*columns, Draws.CHAIN, probs)
 
     controller = Scripted(Limits(4))
     rounds = [step.stats for step in steps(scripted(controller, Drawn()))]
@@ -404,7 +409,7 @@ class Doubting(Match):
 
     def judge(self, *given: Any) -> Verdict:
         self.judged += 1
-        return evolve(super().judge(*given), near=int(self.judged % 3 == 0))
+        return evolve(super().judge(*given), near_ties=int(self.judged % 3 == 0))
 
 
 def test_near_decisions_of_all_rounds_are_counted_for_their_request() -> None:
@@ -412,7 +417,7 @@ def test_near_decisions_of_all_rounds_are_counted_for_their_request() -> None:
     shared = Engine(OracleTarget(V, affine), verifier, clock=ScriptedClock())
     runs = [decode(shared, max_new_tokens=count) for count in (10, 2, 12)]
     assert verifier.judged == 24
-    assert [run.stats.near for run in runs] == [3, 1, 4]
+    assert [run.stats.near_ties for run in runs] == [3, 1, 4]
 
 
 class Launching:

@@ -12,7 +12,7 @@ from draftwood.core.engine import Request
 from draftwood.core.errors import NonFiniteLogits, RequestError
 from draftwood.core.generation import Chunk, Generation, Pipeline
 from draftwood.core.options import GenerationOptions, Sampling
-from draftwood.core.proposals import Points, Proposal
+from draftwood.core.proposals import LookupPaths, Proposal
 from draftwood.core.randomness import Seeded
 from draftwood.core.values import RoundStats
 from draftwood.plugins.controllers.fixed import Fixed
@@ -43,9 +43,9 @@ class ByteTokenizer:
 
 def recites(prefix: tuple[int, ...], peak: float = 1.0) -> list[float]:
     """Nearly certain of the next byte of TEXT, over and over."""
-    law = [2e-3] * V
-    law[BYTES[(len(prefix) - START) % len(BYTES)]] = peak
-    return law
+    probs = [2e-3] * V
+    probs[BYTES[(len(prefix) - START) % len(BYTES)]] = peak
+    return probs
 
 
 def rambles(prefix: tuple[int, ...]) -> list[float]:
@@ -56,14 +56,14 @@ def mostly_right(depth: int, wrong_every: int) -> OracleDrafter:
     def propose(prefix: tuple[int, ...], sampling: Sampling) -> Proposal:
         places = range(len(prefix) - START, len(prefix) - START + depth)
         path = [BYTES[i % len(BYTES)] ^ (i % wrong_every == 0) for i in places]
-        return Points((tuple(path),), sampling, V)
+        return LookupPaths((tuple(path),), sampling, V)
 
     return OracleDrafter(propose)
 
 
-def pipeline(nodes: int, law: Any = recites, wrong_every: int = 7, **target: Any) -> Pipeline:
+def pipeline(nodes: int, probs: Any = recites, wrong_every: int = 7, **target: Any) -> Pipeline:
     """nodes: of a chain each round; 0 decodes plainly."""
-    oracle = OracleTarget(V, law, **target)
+    oracle = OracleTarget(V, probs, **target)
     if nodes == 0:
         return Pipeline(oracle, tokenizer=ByteTokenizer(), clock=ScriptedClock())
     return Pipeline(
@@ -470,7 +470,7 @@ def test_a_request_may_be_stepped_by_its_caller() -> None:
 
 def test_a_drafter_that_proposes_nothing_has_not_speculated() -> None:
     silent = pipeline(4)
-    silent.engine.drafter = OracleDrafter(lambda prefix, sampling: Points((), sampling, V))
+    silent.engine.drafter = OracleDrafter(lambda prefix, sampling: LookupPaths((), sampling, V))
     result = silent.generate(PROMPT, max_new_tokens=10)
     assert result.stats.drafted > 0
     assert result.speculation == {

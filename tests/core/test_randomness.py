@@ -52,23 +52,23 @@ def test_token_noise_is_splitmix64_counting_from_the_key() -> None:
         assert _uniforms(key, 8, "cpu").tolist() == wanted
 
 
-def test_draws_follow_the_law() -> None:
-    law = torch.tensor([0.5, 0.0, 0.3, 0.2], dtype=torch.float64)
+def test_draws_follow_the_distribution() -> None:
+    probs = torch.tensor([0.5, 0.0, 0.3, 0.2], dtype=torch.float64)
     stream, count = Seeded(3).stream("verify"), 4000
-    drawn = torch.tensor([stream.categorical(law, p) for p in range(count)])
+    drawn = torch.tensor([stream.categorical(probs, p) for p in range(count)])
     counts = torch.bincount(drawn, minlength=4).double()
-    expected = law * count
-    chi_square = float(((counts - expected) ** 2 / expected)[law > 0].sum())
+    expected = probs * count
+    chi_square = float(((counts - expected) ** 2 / expected)[probs > 0].sum())
     assert chi_square < 27.6  # 2 degrees of freedom, one in 1e6
     flat = torch.full((4,), 1000.0)
-    assert float(((counts - flat) ** 2 / flat).sum()) > 27.6  # and not some other law
+    assert float(((counts - flat) ** 2 / flat).sum()) > 27.6  # and not some other distribution
 
 
-def test_a_law_need_not_sum_to_one() -> None:
-    law = torch.tensor([0.2, 0.5, 0.3])
+def test_a_distribution_need_not_sum_to_one() -> None:
+    probs = torch.tensor([0.2, 0.5, 0.3])
     stream = Seeded(5)
-    assert [stream.categorical(law, p) for p in range(50)] == [
-        stream.categorical(7 * law, p) for p in range(50)
+    assert [stream.categorical(probs, p) for p in range(50)] == [
+        stream.categorical(7 * probs, p) for p in range(50)
     ]
 
 
@@ -76,21 +76,22 @@ def test_a_law_need_not_sum_to_one() -> None:
 def test_an_impossible_token_is_never_drawn(weights: list[float], seed: int) -> None:
     if sum(weights) == 0:
         weights[0] = 1.0
-    law = torch.tensor(weights, dtype=torch.float64)
-    assert law[Seeded(seed).categorical(law, 0)] > 0
+    probs = torch.tensor(weights, dtype=torch.float64)
+    assert probs[Seeded(seed).categorical(probs, 0)] > 0
 
 
 def test_rounding_moves_a_draw_only_where_two_tokens_nearly_tie() -> None:
-    """A cumulative law of so many tokens has a step within rounding of almost any number."""
+    """A cumulative distribution of so many tokens has a step within rounding of almost any
+    number."""
     generator = torch.Generator().manual_seed(0)
-    law = torch.rand(50_000, generator=generator, dtype=torch.float64)
+    probs = torch.rand(50_000, generator=generator, dtype=torch.float64)
     noise = 1 + 1e-5 * torch.randn(50_000, generator=generator, dtype=torch.float64)
     stream = Seeded(11)
     moved = by_steps = 0
     for position in range(60):
-        moved += stream.categorical(law, position) != stream.categorical(law * noise, position)
+        moved += stream.categorical(probs, position) != stream.categorical(probs * noise, position)
         u = stream.uniform(position)
-        steps = [(x.cumsum(0) / x.sum() <= u).sum() for x in (law, law * noise)]
+        steps = [(x.cumsum(0) / x.sum() <= u).sum() for x in (probs, probs * noise)]
         by_steps += bool(steps[0] != steps[1])
     assert moved == 0
     assert by_steps > 0

@@ -18,7 +18,7 @@ class Options:
 @hookimpl
 def draftwood_register_drafters():
     yield Plugin("NAME", "repeats the anchor", Options, "MODULE:Echo",
-                 lambda options: DrafterTraits("points", options.repeat))
+                 lambda options: DrafterTraits("lookup", options.repeat))
 
 class Echo:
     def __init__(self, options):

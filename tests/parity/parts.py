@@ -27,7 +27,7 @@ TREES: dict[str, tuple[str, dict[str, Any]]] = {
     "chain": ("chain", {}),
     "static": ("static", {}),
     "heap": ("best_first", {"max_nodes": 24, "form": "heap"}),
-    "levelled": ("best_first", {"max_nodes": 24, "form": "levelled"}),
+    "by_level": ("best_first", {"max_nodes": 24, "form": "by_level"}),
     "dynamic": ("dynamic", {"top_k": 4, "depth": 6, "total_tokens": 24}),
     "sampled-chain": ("sampled", {}),
     "sampled-tree": ("sampled", {"widths": (3, 2, 1, 1)}),
@@ -35,8 +35,8 @@ TREES: dict[str, tuple[str, dict[str, Any]]] = {
     "branches": ("branches", {}),
     "lottery": ("lottery", {}),
 }
-MIXTURES = ("branches", "lottery", "levelled")
-"""Trees that are grown over a mixture here; `levelled` could do without."""
+MIXTURES = ("branches", "lottery", "by_level")
+"""Trees that are grown over a mixture here; `by_level` could do without."""
 
 CONTROLLERS = ("fixed", "measured", "roofline-nominal", "roofline-wall")
 VERIFIERS = ("match", "ratio", "multi_round", "traversal")
@@ -80,7 +80,7 @@ def tree(name: str) -> Any:
     return build_component(Kind.TREE, plugin, **options)
 
 
-def has_a_law_for(verifier: str, tree_name: str) -> bool:
+def has_a_distribution_for(verifier: str, tree_name: str) -> bool:
     """Whether a pipeline may combine the two."""
     name, options = TREES[tree_name]
     rule, shape = installed().get(Kind.VERIFIER, verifier), installed().get(Kind.TREE, name)

@@ -8,7 +8,7 @@ import torch
 
 from draftwood.core.hf import masks
 from draftwood.core.hf.cache import TreeCache
-from draftwood.core.interfaces import NodeLaws
+from draftwood.core.interfaces import NodeDistributions
 from draftwood.core.randomness import Randomness
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Verdict
@@ -56,10 +56,10 @@ def test_a_wrong_cache_or_mask_changes_the_text(
 class FirstChild(Match):
     """Wrong: takes a child because it was drafted, once a round."""
 
-    def judge(self, laws: NodeLaws, tree: TokenTree, rng: Randomness) -> Verdict:
+    def judge(self, distributions: NodeDistributions, tree: TokenTree, rng: Randomness) -> Verdict:
         if tree.nodes == 0:
-            return super().judge(laws, tree, rng)
-        return Verdict((0, 1), laws.argmax(1))
+            return super().judge(distributions, tree, rng)
+        return Verdict((0, 1), distributions.argmax(1))
 
 
 class CallOrder(Match):
@@ -69,9 +69,9 @@ class CallOrder(Match):
         super().__init__()
         self.calls = 0
 
-    def judge(self, laws: NodeLaws, tree: TokenTree, rng: Randomness) -> Verdict:
+    def judge(self, distributions: NodeDistributions, tree: TokenTree, rng: Randomness) -> Verdict:
         self.calls += 1
-        return super().judge(laws, tree, rng.stream(str(self.calls)))
+        return super().judge(distributions, tree, rng.stream(str(self.calls)))
 
 
 @pytest.mark.parametrize(

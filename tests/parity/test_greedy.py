@@ -13,7 +13,7 @@ from .parts import (
     VERIFIERS,
     Case,
     assert_same_text,
-    has_a_law_for,
+    has_a_distribution_for,
     plain,
     speculative,
 )
@@ -41,12 +41,13 @@ def test_plain_text_is_generates_and_does_not_repeat_itself(case: Case) -> None:
     assert len(set(text[NEW // 2 :])) >= 10
 
 
-# Greedy laws are one-hot, so every rule must give the same text, not only those that keep seeds.
+# Greedy distributions are one-hot, so every rule must give the same text, not only those that keep
+# seeds.
 PARTS = [
     (tree, controller, verifier)
     for tree in TREES
     for verifier in VERIFIERS
-    if has_a_law_for(verifier, tree)
+    if has_a_distribution_for(verifier, tree)
     for controller in CONTROLLERS
     if verifier == "match" or controller in ("fixed", "roofline-wall")
 ]
@@ -64,7 +65,7 @@ def test_every_combination_of_parts_keeps_the_text(
 
 
 # Which tree goes round with the cases; where there is nothing to vary but the model, a chain too.
-BRANCHING = ("static", "heap", "levelled", "sampled-tree")
+BRANCHING = ("static", "heap", "by_level", "sampled-tree")
 PAIRS = [
     pytest.param(case, tree, id=f"{name}-{tree}")
     for number, (case, name) in enumerate(zip(CASES, IDS, strict=True))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from draftwood.core.distributions import sampling_law
+from draftwood.core.distributions import sampling_probs
 from draftwood.core.generation import Generation
 from draftwood.core.hf import HFTarget
 from draftwood.core.options import Sampling
@@ -41,7 +41,7 @@ PAIRS = [
 
 
 def greedy_margins(case: Case) -> torch.Tensor:
-    """(n,) top-two margins of plain decoding's own laws, in the case's dtype."""
+    """(n,) top-two margins of plain decoding's own distributions, in the case's dtype."""
     tokens = list(plain(case))
     best = logits_along(case.target, case.prompt, tokens).topk(2, -1).values  # type: ignore[arg-type]
     return best[:, 0] - best[:, 1]
@@ -51,9 +51,9 @@ def race_margins(case: Case, sampling: Sampling) -> torch.Tensor:
     """(n,) how far ahead each position's drawn token was, as a share of its own score."""
     tokens = list(plain(case))
     rows = logits_along(case.target, case.prompt, tokens)  # type: ignore[arg-type]
-    law = sampling_law(rows, sampling)
+    probs = sampling_probs(rows, sampling)
     stream = Seeded(case.asked["seed"]).stream("verify")
-    scores = torch.stack([stream.race(p, len(case.prompt) + i) for i, p in enumerate(law)])
+    scores = torch.stack([stream.race(p, len(case.prompt) + i) for i, p in enumerate(probs)])
     first, second = scores.topk(2, -1).values.unbind(-1)
     return 1 - second / first
 
@@ -106,14 +106,14 @@ def test_the_margins_are_those_of_the_decoded_tokens() -> None:
     assert rows.argmax(-1).tolist() == list(plain(case))
     sampled = Case("llama", dtype=torch.float32, options=(("temperature", 0.7),))
     rows = logits_along(sampled.target, sampled.prompt, list(plain(sampled)))  # type: ignore[arg-type]
-    law = sampling_law(rows, Sampling(temperature=0.7))
+    probs = sampling_probs(rows, Sampling(temperature=0.7))
     stream = Seeded(sampled.asked["seed"]).stream("verify")
-    drawn = [stream.categorical(row, len(sampled.prompt) + i) for i, row in enumerate(law)]
+    drawn = [stream.categorical(row, len(sampled.prompt) + i) for i, row in enumerate(probs)]
     assert drawn == list(plain(sampled))
 
 
 def scored_in_chunks(target: HFTarget, case: Case, tokens: list[int], size: int) -> torch.Tensor:
-    """(len(tokens), V): the laws of plain decoding, `size` tokens a forward."""
+    """(len(tokens), V): the distributions of plain decoding, `size` tokens a forward."""
     session = target.open()
     rows = [session.prefill(case.prompt).logits.double()]
     for start in range(0, len(tokens) - 1, size):

@@ -6,11 +6,11 @@ from collections.abc import Callable
 import torch
 from attrs import evolve
 
-from draftwood.core.distributions import sampling_law
+from draftwood.core.distributions import sampling_probs
 from draftwood.core.draws import Draws
 from draftwood.core.engine import Engine, Run, Stopwatch
-from draftwood.core.interfaces import NodeLaws
-from draftwood.core.node_distributions import TargetLaws
+from draftwood.core.interfaces import NodeDistributions
+from draftwood.core.node_distributions import TargetDistributions
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Factorized, Mixture, Proposal, Vocabulary
 from draftwood.core.randomness import Randomness
@@ -29,7 +29,8 @@ from draftwood.testing import OracleDrafter, toy_drafter, toy_proposal
 
 
 def same_but(tree: TokenTree, q: torch.Tensor | None, nodes: list[int] | None = None) -> TokenTree:
-    """The tree with other declared laws, or with these draft nodes only (leaves may go)."""
+    """The tree with other declared distributions, or with these draft nodes only (leaves may
+    go)."""
     kept = [0, *(nodes or range(1, len(tree)))]
     index = {node: i for i, node in enumerate(kept)}
     assert q is not None
@@ -44,25 +45,28 @@ def same_but(tree: TokenTree, q: torch.Tensor | None, nodes: list[int] | None = 
 
 
 class BonusFromTheRoot(Match):
-    """Draws the bonus from the root's law whatever the path."""
+    """Draws the bonus from the root's distribution whatever the path."""
 
-    def judge(self, laws: NodeLaws, tree: TokenTree, rng: Randomness) -> Verdict:
-        verdict = super().judge(laws, tree, rng)
+    def judge(self, distributions: NodeDistributions, tree: TokenTree, rng: Randomness) -> Verdict:
+        verdict = super().judge(distributions, tree, rng)
         if len(verdict.accepted) == 1:
             return verdict
-        return evolve(verdict, bonus=rng.stream("x").categorical(laws.law(0), laws.position(0)))
+        return evolve(
+            verdict,
+            bonus=rng.stream("x").categorical(distributions.probs(0), distributions.position(0)),
+        )
 
 
 class ArgmaxAcceptance(Match):
     """Above temperature 0, follows the target's argmax and samples the bonus only."""
 
-    def judge(self, laws: NodeLaws, tree: TokenTree, rng: Randomness) -> Verdict:
+    def judge(self, distributions: NodeDistributions, tree: TokenTree, rng: Randomness) -> Verdict:
         accepted, node = [0], 0
         while True:
-            best = laws.argmax(node)
+            best = distributions.argmax(node)
             match = [c for c in tree.children[node] if tree.token_list[c] == best]
             if not match:
-                token = rng.categorical(laws.law(node), laws.position(node))
+                token = rng.categorical(distributions.probs(node), distributions.position(node))
                 return Verdict(tuple(accepted), token)
             node = match[0]
             accepted.append(node)
@@ -71,42 +75,49 @@ class ArgmaxAcceptance(Match):
 class AlwaysAccepts(Match):
     """Takes the first child without asking the target."""
 
-    def judge(self, laws: NodeLaws, tree: TokenTree, rng: Randomness) -> Verdict:
+    def judge(self, distributions: NodeDistributions, tree: TokenTree, rng: Randomness) -> Verdict:
         if tree.nodes == 0:
-            return super().judge(laws, tree, rng)
-        return Verdict((0, 1), rng.categorical(laws.law(1), laws.position(1)))
+            return super().judge(distributions, tree, rng)
+        return Verdict((0, 1), rng.categorical(distributions.probs(1), distributions.position(1)))
 
 
 class BonusFromP(Ratio):
     """After a rejection draws from p instead of the residual."""
 
-    def judge(self, laws: NodeLaws, tree: TokenTree, rng: Randomness) -> Verdict:
+    def judge(self, distributions: NodeDistributions, tree: TokenTree, rng: Randomness) -> Verdict:
         accepted, node = [0], 0
         while tree.children[node]:
             (child,) = tree.children[node]
             assert tree.q is not None
-            p, q, position = laws.law(node), tree.q[child - 1], laws.position(node)
+            p, q, position = (
+                distributions.probs(node),
+                tree.q[child - 1],
+                distributions.position(node),
+            )
             if not rng.accept(ratio(p, q, tree.token_list[child]), position):
                 return Verdict(tuple(accepted), rng.categorical(p, position, 1))
             accepted.append(child)
             node = child
-        return Verdict(tuple(accepted), rng.categorical(laws.law(node), laws.position(node)))
+        return Verdict(
+            tuple(accepted),
+            rng.categorical(distributions.probs(node), distributions.position(node)),
+        )
 
 
 _rejected = traversal.rejected
 
 
 class _WrongRejection(Traversal):
-    """Traversal with another law after a rejection."""
+    """Traversal with another distribution after a rejection."""
 
     @staticmethod
     def rejected(a: float, p: torch.Tensor, q: torch.Tensor) -> tuple[float, torch.Tensor]:
         raise NotImplementedError
 
-    def judge(self, laws: NodeLaws, tree: TokenTree, rng: Randomness) -> Verdict:
+    def judge(self, distributions: NodeDistributions, tree: TokenTree, rng: Randomness) -> Verdict:
         traversal.rejected = self.rejected
         try:
-            return super().judge(laws, tree, rng)
+            return super().judge(distributions, tree, rng)
         finally:
             traversal.rejected = _rejected
 
@@ -124,13 +135,13 @@ class PotentialOfTheRest(_WrongRejection):
 
     @staticmethod
     def rejected(a: float, p: torch.Tensor, q: torch.Tensor) -> tuple[float, torch.Tensor]:
-        _, law = _rejected(a, p, q)
+        _, probs = _rejected(a, p, q)
         left = float((a * p - q).clamp_min(0.0).sum())
-        return min(1.0, left / max(1.0 - float(q.max()), 1e-9)), law
+        return min(1.0, left / max(1.0 - float(q.max()), 1e-9)), probs
 
 
 class NotRenormalised(Sampled):
-    """Siblings without replacement all declare the law of the first draw."""
+    """Siblings without replacement all declare the distribution of the first draw."""
 
     def grow(self, *args: object) -> TokenTree:
         tree = super().grow(*args)  # type: ignore[arg-type]
@@ -169,7 +180,7 @@ class MergedDuplicates(Sampled):
 
 
 class Declares(Sampled):
-    """Draws from the proposal, and declares the laws of another one."""
+    """Draws from the proposal, and declares the distributions of another one."""
 
     def __init__(self, options: SampledOptions, other: Callable[[Proposal], Proposal]) -> None:
         super().__init__(options)
@@ -179,17 +190,18 @@ class Declares(Sampled):
         tree = super().grow(anchor, proposal, *rest)  # type: ignore[arg-type]
         if tree.q is None:
             return tree
-        return same_but(tree, laws_along(self.other(proposal), tree).to(tree.q.dtype))
+        return same_but(tree, distributions_along(self.other(proposal), tree).to(tree.q.dtype))
 
 
 class PretendsToHaveDrawn(BestFirst):
-    """The best tokens, declared as draws without replacement from the law they are the best of."""
+    """The best tokens, declared as draws without replacement from the distribution they are the
+    best of."""
 
     def grow(self, anchor: int, proposal: Proposal, *rest: object) -> TokenTree:
         tree = super().grow(anchor, proposal, *rest)  # type: ignore[arg-type]
         if tree.nodes == 0:
             return tree
-        q = laws_along(proposal, tree)
+        q = distributions_along(proposal, tree)
         for siblings in tree.children:
             for earlier, node in itertools.pairwise(siblings):
                 row = q[earlier - 1].clone()
@@ -199,14 +211,14 @@ class PretendsToHaveDrawn(BestFirst):
         return TokenTree.of(*lists, Draws.WITHOUT_REPLACEMENT, q)
 
 
-def laws_along(proposal: Proposal, tree: TokenTree) -> torch.Tensor:
-    """(N, V): the proposal's law of each draft node given its path."""
+def distributions_along(proposal: Proposal, tree: TokenTree) -> torch.Tensor:
+    """(N, V): the proposal's distribution of each draft node given its path."""
     rows = []
     for node in range(1, len(tree)):
         at = proposal.root()
         for step in tree.path(node)[1:-1]:
             at = proposal.advance(at, torch.tensor([0]), torch.tensor([tree.token_list[step]]))
-        rows.append(proposal.law(at)[0])
+        rows.append(proposal.probs(at)[0])
     return torch.stack(rows).clone()
 
 
@@ -222,14 +234,14 @@ def untempered(proposal: Proposal) -> Proposal:
 def marginals(proposal: Proposal) -> Proposal:
     """Each position by itself, as if branches were drawn anew for every token."""
     assert isinstance(proposal, Mixture)
-    laws = proposal.root().state[0] @ proposal._laws.whole.flatten(1)
-    rows = laws.reshape(proposal._laws.whole.shape[1:]).log()
+    distributions = proposal.root().state[0] @ proposal._distributions.whole.flatten(1)
+    rows = distributions.reshape(proposal._distributions.whole.shape[1:]).log()
     return Factorized(rows, Sampling(1.0), Vocabulary(rows.shape[1]))
 
 
 def lottery(seed: int) -> OracleDrafter:
     """One of three greedy branches drawn by a tempered prior, whatever the target's temperature:
-    a mixture of one-hot laws, of which a drawn chain is one branch's greedy path."""
+    a mixture of one-hot distributions, of which a drawn chain is one branch's greedy path."""
     inner = toy_drafter("mixture", seed)
 
     def propose(prefix: tuple[int, ...], sampling: Sampling) -> Proposal:
@@ -247,9 +259,9 @@ def greedy_drafts(seed: int) -> OracleDrafter:
 class SharedStream(Engine):
     """The verifier draws from the drafter's stream."""
 
-    def _judge(self, run: Run, tree: TokenTree, laws: TargetLaws) -> Verdict:
-        rng = run.request.randomness.stream(f"draft/{laws.round}")
-        return self.verifier.judge(laws, tree, rng)
+    def _judge(self, run: Run, tree: TokenTree, distributions: TargetDistributions) -> Verdict:
+        rng = run.request.randomness.stream(f"draft/{distributions.round}")
+        return self.verifier.judge(distributions, tree, rng)
 
 
 class Reseeded(Engine):
@@ -259,23 +271,25 @@ class Reseeded(Engine):
         return super()._draft(run, evolve(ctx, round=0), limits, watch)
 
 
-class _Raw(TargetLaws):
-    def law(self, node: int) -> torch.Tensor:
-        """Nodes with children are judged by the model's law, without processors."""
+class _Raw(TargetDistributions):
+    def probs(self, node: int) -> torch.Tensor:
+        """Nodes with children are judged by the model's distribution, without processors."""
         if not self._tree.children[node]:
-            return super().law(node)
-        return sampling_law(self._logits[node], self.sampling)
+            return super().probs(node)
+        return sampling_probs(self._logits[node], self.sampling)
 
 
 class ProcessorsAtTheBonus(Engine):
     """Penalties reach the bonus token only."""
 
-    def _laws(self, run: Run, tree: TokenTree, forwarded: Forwarded) -> TargetLaws:
-        right = super()._laws(run, tree, forwarded)
+    def _distributions(
+        self, run: Run, tree: TokenTree, forwarded: Forwarded
+    ) -> TargetDistributions:
+        right = super()._distributions(run, tree, forwarded)
         return _Raw(right._logits, tree, run.ids, right.sampling, right._processors, right.round)
 
 
-class _Committed(TargetLaws):
+class _Committed(TargetDistributions):
     def _scores(self, node: int) -> torch.Tensor:
         """Processors see the committed text, without the path to the node."""
         scores, ids = self._logits[node][None], torch.tensor([list(self._history)])
@@ -287,8 +301,10 @@ class _Committed(TargetLaws):
 class ProcessorsWithoutThePath(Engine):
     """Penalties see one state a round."""
 
-    def _laws(self, run: Run, tree: TokenTree, forwarded: Forwarded) -> TargetLaws:
-        right = super()._laws(run, tree, forwarded)
+    def _distributions(
+        self, run: Run, tree: TokenTree, forwarded: Forwarded
+    ) -> TargetDistributions:
+        right = super()._distributions(run, tree, forwarded)
         return _Committed(
             right._logits, tree, list(run.ids), right.sampling, right._processors, right.round
         )

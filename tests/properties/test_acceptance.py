@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from draftwood.core.interfaces import NodeLaws, Verifier
+from draftwood.core.interfaces import NodeDistributions, Verifier
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Proposal
 from draftwood.core.tree import TokenTree
@@ -19,17 +19,17 @@ from draftwood.plugins.verifiers.ratio import Ratio
 from draftwood.plugins.verifiers.residual import ratio, residual
 from draftwood.plugins.verifiers.traversal import Traversal
 from draftwood.testing import Enumerating, outcomes, toy_proposal, toy_target
-from draftwood.testing.cells import DEPTH, LAWS, PROMPT, TREES
+from draftwood.testing.cells import DEPTH, FORMS, PROMPT, TREES
 from draftwood.testing.toys import VOCAB
 
 from . import faults
 
-SEEDS, FORMS = st.integers(0, 10_000), st.sampled_from(LAWS)
+SEEDS, FORMS = st.integers(0, 10_000), st.sampled_from(FORMS)
 DRAWN = ["sampled-chain", "sampled-iid", "sampled-without"]
 
 
-class Laws(NodeLaws):
-    """One law per node, for judging a tree by itself."""
+class Distributions(NodeDistributions):
+    """One distribution per node, for judging a tree by itself."""
 
     greedy, round = False, 0
 
@@ -41,7 +41,7 @@ class Laws(NodeLaws):
             for node in range(len(tree))
         ]
 
-    def law(self, node: int) -> torch.Tensor:
+    def probs(self, node: int) -> torch.Tensor:
         return self.rows[node]
 
     def argmax(self, node: int) -> int:
@@ -61,7 +61,7 @@ def accepted(rule: Verifier, tree: str, form: Any, seed: int) -> float:
 
     def experiment(rng: Enumerating) -> int:
         grown = policy.grow(PROMPT[-1], proposal, Limits(4), lambda tree: True, rng.stream("draft"))
-        verdict = rule.judge(Laws(seed, grown), grown, rng.stream("verify"))
+        verdict = rule.judge(Distributions(seed, grown), grown, rng.stream("verify"))
         return len(verdict.accepted) - 1
 
     return sum(p * length for p, length, _ in outcomes(experiment))
@@ -76,7 +76,7 @@ def chain_theory(form: Any, seed: int, *, block: bool) -> float:
         for path in itertools.product(range(VOCAB), repeat=length):
             at, drawn, stands = proposal.root(), 1.0, 1.0
             for i, token in enumerate(path):
-                q = float(proposal.law(at)[0, token])
+                q = float(proposal.probs(at)[0, token])
                 if q == 0.0:
                     drawn = 0.0
                     break
@@ -91,7 +91,7 @@ def chain_theory(form: Any, seed: int, *, block: bool) -> float:
 
 @settings(max_examples=12)
 @given(SEEDS, FORMS)
-def test_ratio_accepts_the_overlap_of_its_laws(seed: int, form: Any) -> None:
+def test_ratio_accepts_the_overlap_of_its_distributions(seed: int, form: Any) -> None:
     found = accepted(Ratio(), "sampled-chain", form, seed)
     assert found == pytest.approx(chain_theory(form, seed, block=False), abs=1e-12)
 
@@ -109,10 +109,10 @@ def test_match_accepts_the_targets_mass_of_the_tree(seed: int, form: Any, tree: 
     grown = TREES[tree][1]().grow(
         PROMPT[-1], proposal_of(form, seed), Limits(4), lambda tree: True, Enumerating()
     )
-    laws, mass = Laws(seed, grown), [1.0] * len(grown)
+    distributions, mass = Distributions(seed, grown), [1.0] * len(grown)
     for node in range(1, len(grown)):
         parent = grown.parent_list[node]
-        mass[node] = mass[parent] * float(laws.law(parent)[grown.token_list[node]])
+        mass[node] = mass[parent] * float(distributions.probs(parent)[grown.token_list[node]])
     assert accepted(Match(), tree, form, seed) == pytest.approx(sum(mass[1:]), abs=1e-12)
 
 
@@ -128,7 +128,7 @@ def test_traversal_often_accepts_more_than_multi_round() -> None:
     pairs = [
         (accepted(Traversal(), tree, form, 1), accepted(MultiRound(), tree, form, 1))
         for tree in DRAWN
-        for form in LAWS
+        for form in FORMS
     ]
     assert sum(more > less + 1e-3 for more, less in pairs) >= len(pairs) // 3
 
@@ -147,7 +147,7 @@ def test_a_wrong_rule_accepts_another_share(wrong: type[Match]) -> None:
     assert abs(found - accepted(Match(), "best_first", "markov", 1)) > 1e-2
 
 
-def test_equal_laws_leave_p_after_an_impossible_rejection() -> None:
+def test_equal_distributions_leave_p_after_an_impossible_rejection() -> None:
     p = torch.tensor([0.25, 0.75])
     assert torch.equal(residual(p, p.clone()), p)
     assert ratio(torch.tensor([0.0, 1.0]), torch.tensor([0.5, 0.5]), 0) == 0.0

@@ -1,4 +1,5 @@
-"""The exact law catches every known fault: negative controls of the tests beside this one."""
+"""The exact distribution catches every known fault: negative controls of the tests beside this
+one."""
 
 from collections.abc import Callable
 from typing import Any
@@ -125,7 +126,7 @@ def test_processors_in_the_wrong_place_are_rejected(fault: type, drafter: Any) -
 
 @pytest.mark.parametrize("fault", [faults.SharedStream, faults.Reseeded])
 def test_a_number_drawn_for_two_decisions_is_an_error(fault: type) -> None:
-    """Its law would look right here, where every draw is followed as if it were new."""
+    """Its distribution would look right here, where every draw is followed as if it were new."""
     engine = CHAIN.engine()
     compare(engine, (0,), 4)
     with pytest.raises(TestingError, match="made twice"):
@@ -141,8 +142,8 @@ class Zero(Randomness):
     def stream(self, name: str) -> "Zero":
         return self
 
-    def categorical(self, law: Any, position: int, draw: int = 0) -> int:
-        return int((law > 0).nonzero()[0])
+    def categorical(self, probs: Any, position: int, draw: int = 0) -> int:
+        return int((probs > 0).nonzero()[0])
 
     def accept(self, probability: float, position: int, draw: int = 0) -> bool:
         return probability >= 0.0 if self.inclusive else probability > 0.0

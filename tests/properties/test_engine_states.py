@@ -15,7 +15,7 @@ from hypothesis.stateful import (
 )
 
 from draftwood.core.engine import Engine, Request, Run
-from draftwood.core.interfaces import NodeLaws
+from draftwood.core.interfaces import NodeDistributions
 from draftwood.core.options import GenerationOptions
 from draftwood.core.randomness import Randomness, Seeded
 from draftwood.core.tree import TokenTree
@@ -36,11 +36,11 @@ class Obeys(Match):
         self.choice: tuple[int, int] | None = None
         self.fails = False
 
-    def judge(self, laws: NodeLaws, tree: TokenTree, rng: Randomness) -> Verdict:
+    def judge(self, distributions: NodeDistributions, tree: TokenTree, rng: Randomness) -> Verdict:
         if self.fails:
             raise RuntimeError("told to fail")
         if self.choice is None:
-            return super().judge(laws, tree, rng)
+            return super().judge(distributions, tree, rng)
         node, bonus = self.choice
         return Verdict(tuple(tree.path(node % len(tree))), bonus)
 

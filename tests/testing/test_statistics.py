@@ -10,10 +10,10 @@ import torch
 from attrs import evolve
 from properties import faults
 
-from draftwood.core.distributions import sampling_law
+from draftwood.core.distributions import sampling_probs
 from draftwood.core.draws import Draws
 from draftwood.core.engine import Engine, Request
-from draftwood.core.interfaces import NodeLaws
+from draftwood.core.interfaces import NodeDistributions
 from draftwood.core.options import GenerationOptions, Sampling
 from draftwood.core.proposals import Factorized, Proposal, Vocabulary
 from draftwood.core.randomness import Randomness, Seeded
@@ -36,7 +36,7 @@ from draftwood.testing.statistics import (
     assert_all,
     by_rank,
     by_token,
-    law_test,
+    distribution_test,
     samples_needed,
     support_test,
 )
@@ -46,8 +46,9 @@ V, TEXTS, LENGTH = 5, 250, 16
 
 
 @cache
-def _law(last: int) -> tuple[float, ...]:
-    """Depends on the last token alone, so that drafts meet the same laws again and again."""
+def _distribution(last: int) -> tuple[float, ...]:
+    """Depends on the last token alone, so that drafts meet the same distributions again and
+    again."""
     rng = seeded("flat", last)
     weights = [0.2 + rng.random() for _ in range(V)]
     weights[(last + 1) % V] = 0.0
@@ -71,8 +72,9 @@ def decode(
     processors: tuple[Any, ...] = (),
     randomness: Callable[[int], Randomness] = Seeded,
 ) -> tuple[torch.Tensor, list[int], list[int]]:
-    """Many short texts: laws of their tokens (n, V), the tokens, and each one's position."""
-    target = OracleTarget(V, lambda prefix: _law(prefix[-1]))
+    """Many short texts: distributions of their tokens (n, V), the tokens, and each one's
+    position."""
+    target = OracleTarget(V, lambda prefix: _distribution(prefix[-1]))
     right = Engine(target, rule, OracleDrafter(_propose), tree, Fixed(FixedOptions(nodes=4)))
     engine = faults.as_engine(kind, right)
     rows, tokens, places = [], [], []
@@ -87,23 +89,23 @@ def decode(
             scores = target.logits(tuple(run.ids[:at]))[None]
             for processor in processors:
                 scores = processor(torch.tensor([run.ids[:at]]), scores)
-            rows.append(sampling_law(scores[0], options.sampling))
+            rows.append(sampling_probs(scores[0], options.sampling))
             tokens.append(run.ids[at])
             places.append(at - 1)
     return torch.stack(rows), tokens, places
 
 
-def check(laws: torch.Tensor, tokens: list[int], places: list[int]) -> None:
-    impossible = int((laws.gather(1, torch.tensor(tokens)[:, None]) <= 0).sum())
-    named = by_token(laws, tokens, range(V - 1))
+def check(distributions: torch.Tensor, tokens: list[int], places: list[int]) -> None:
+    impossible = int((distributions.gather(1, torch.tensor(tokens)[:, None]) <= 0).sum())
+    named = by_token(distributions, tokens, range(V - 1))
     before = [tokens[i - 1] if place else -1 for i, place in enumerate(places)]
     assert_all(
         [
             support_test(impossible, len(tokens)),
-            law_test(by_rank(laws, tokens), name="by rank"),
-            law_test(named, name="by token"),
-            law_test(named, places, "by position"),
-            law_test(named, before, "pairs"),
+            distribution_test(by_rank(distributions, tokens), name="by rank"),
+            distribution_test(named, name="by token"),
+            distribution_test(named, places, "by position"),
+            distribution_test(named, before, "pairs"),
         ]
     )
 
@@ -147,13 +149,15 @@ class CutsTheUnlikely(Sampled):
 class TakesTheDraft(Ratio):
     """Accepts what was drawn with min(1, q/p): the ratio upside down."""
 
-    def judge(self, laws: NodeLaws, tree: TokenTree, rng: Randomness) -> Verdict:
+    def judge(self, distributions: NodeDistributions, tree: TokenTree, rng: Randomness) -> Verdict:
         if tree.nodes == 0 or tree.draws is Draws.DETERMINISTIC:
-            return super().judge(laws, tree, rng)
+            return super().judge(distributions, tree, rng)
         assert tree.q is not None
-        p, q, position = laws.law(0), tree.q[0], laws.position(0)
+        p, q, position = distributions.probs(0), tree.q[0], distributions.position(0)
         if rng.accept(ratio(q, p, tree.token_list[1]) if p[tree.token_list[1]] else 0, position):
-            return Verdict((0, 1), rng.categorical(laws.law(1), laws.position(1)))
+            return Verdict(
+                (0, 1), rng.categorical(distributions.probs(1), distributions.position(1))
+            )
         return Verdict((0,), rng.categorical(p, position, 1))
 
 
@@ -213,19 +217,19 @@ def test_the_sample_is_large_enough_for_the_bias_it_names() -> None:
     """At exactly the smallest bias the test finds it; at none it does not."""
     bias, rng = 0.1, np.random.default_rng(0)
     count = samples_needed(bias, bins=1)
-    law = torch.full((count, 2), 0.5, dtype=torch.float64)
+    probs = torch.full((count, 2), 0.5, dtype=torch.float64)
     for share, found in ((0.5, False), (0.5 + bias, True)):
         tokens = (rng.random(count) > share).astype(int).tolist()
-        assert (law_test(by_token(law, tokens, [0])).p_value < FAMILY_ERROR) == found
+        assert (distribution_test(by_token(probs, tokens, [0])).p_value < FAMILY_ERROR) == found
 
 
 def test_p_values_of_right_samples_are_even() -> None:
     rng = np.random.default_rng(1)
-    laws = torch.tensor(rng.dirichlet([1.0] * 6, size=400))
+    distributions = torch.tensor(rng.dirichlet([1.0] * 6, size=400))
     p_values = []
     for _ in range(200):
-        tokens = [int(rng.choice(6, p=row)) for row in laws.numpy()]
-        p_values.append(law_test(by_rank(laws, tokens)).p_value)
+        tokens = [int(rng.choice(6, p=row)) for row in distributions.numpy()]
+        p_values.append(distribution_test(by_rank(distributions, tokens)).p_value)
     assert 0.35 < float(np.mean(p_values)) < 0.65
     assert min(p_values) > 1e-5
 
@@ -240,7 +244,7 @@ def test_acceptance_is_compared_with_its_theory() -> None:
 
 
 def test_equally_likely_tokens_do_not_all_have_one_rank() -> None:
-    laws = torch.full((4, 4), 0.25)
-    binned = by_rank(laws, [0, 1, 2, 3])
+    distributions = torch.full((4, 4), 0.25)
+    binned = by_rank(distributions, [0, 1, 2, 3])
     assert binned.observed.tolist() == [0, 1, 2, 3]
     assert Binned.joined([binned, binned]).expected.shape == (8, 4)

@@ -52,7 +52,7 @@ class TestBestFirst(TreePolicySuite):
 
 class TestLevelled(TreePolicySuite):
     plugin = "best_first"
-    options = {"form": "levelled"}  # noqa: RUF012
+    options = {"form": "by_level"}  # noqa: RUF012
 
 
 class TestSampledChain(TreePolicySuite):
@@ -120,7 +120,7 @@ class WrongPolicy(TreePolicySuite):
     plugin = _policy("CutByScore")
 
 
-class WrongLaws(TreePolicySuite):
+class WrongDistributions(TreePolicySuite):
     plugin = _policy("NotRenormalised")
     options = {"widths": (2, 1)}  # noqa: RUF012
 
@@ -153,13 +153,13 @@ class WrongQ(DrafterSuite):
 @pytest.mark.parametrize(
     "test",
     [
-        WrongVerifier().test_the_output_law_is_the_targets,
+        WrongVerifier().test_the_output_distribution_is_the_targets,
         WrongVerifier().test_one_seed_gives_plain_decodings_tokens_if_it_says_so,
-        WrongPolicy().test_the_output_law_is_the_targets,
-        WrongLaws().test_drawn_nodes_carry_the_law_they_were_drawn_from,
+        WrongPolicy().test_the_output_distribution_is_the_targets,
+        WrongDistributions().test_drawn_nodes_carry_the_distribution_they_were_drawn_from,
         WrongBudget().test_decisions_are_within_their_limits_and_pure,
-        lambda: WrongQ().test_laws_are_laws_over_the_targets_vocabulary(0.0),
-        WrongQ().test_filters_reach_the_law,
+        lambda: WrongQ().test_distributions_are_distributions_over_the_targets_vocabulary(0.0),
+        WrongQ().test_filters_reach_the_distribution,
         WrongQ().test_proposals_are_of_the_declared_form,
     ],
 )
@@ -170,7 +170,7 @@ def test_a_wrong_plugin_is_refused(test: Callable[[], None]) -> None:
 
 def test_a_biased_verifier_is_refused_with_the_smallest_pipeline_found() -> None:
     with pytest.raises(AssertionError) as error:
-        WrongVerifier().test_the_output_law_is_the_targets()
+        WrongVerifier().test_the_output_distribution_is_the_targets()
     message = str(error.value)
     assert "the first wrong prefix is [0, 1] + [" in message
     assert "where the target gives" in message

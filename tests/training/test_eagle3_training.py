@@ -210,8 +210,10 @@ def test_states_of_the_last_layer_are_kept_once(target):
 
 
 @pytest.mark.parametrize("label_temperature", [None, 0.0, 0.7])
-def test_the_loss_is_cross_entropy_to_the_targets_law_row_by_row(target, data, label_temperature):
-    """Against a loop over rows, with the law from the target's own logits."""
+def test_the_loss_is_cross_entropy_to_the_targets_distribution_row_by_row(
+    target, data, label_temperature
+):
+    """Against a loop over rows, with the distribution from the target's own logits."""
     subject = trainable(target, batch=5, anchors=6, label_temperature=label_temperature)
     batch = subject.batch(data, (0, 3))
     tokens, features, anchors, ends, _ = batch
@@ -224,13 +226,15 @@ def test_the_loss_is_cross_entropy_to_the_targets_law_row_by_row(target, data, l
         row = rows[ids.numpy().astype(np.int32).tobytes()]
         heat = data.samples.temperatures[row] if label_temperature is None else label_temperature
         logits = target.model(ids[None]).logits[0].detach().double()
-        laws = (logits / max(heat, 1e-9)).softmax(-1)
+        distributions = (logits / max(heat, 1e-9)).softmax(-1)
         for a, anchor in enumerate(anchors[s].tolist()):
             for step, draft in enumerate(drafts):
                 if anchor + step + 1 >= ends[s]:
                     continue
                 scores = subject.model.logits(draft[s, a], target.head_weight()).double()
-                total -= 0.5**step * (laws[anchor + step] * scores.log_softmax(-1)).sum().item()
+                total -= (
+                    0.5**step * (distributions[anchor + step] * scores.log_softmax(-1)).sum().item()
+                )
                 weights += 0.5**step
     assert subject.loss(*batch).item() == pytest.approx(total / weights, rel=5e-3)
 
@@ -265,7 +269,7 @@ def row_of(data: Data, ids: torch.Tensor) -> int:
 
 
 def test_evaluation_accepts_what_a_greedy_chain_would(target, data):
-    """Against the drafter's law at every step, on the text that is given."""
+    """Against the drafter's distribution at every step, on the text that is given."""
     subject = trainable(target)
     found = {entry.temperature: entry for entry in subject.evaluate(data)}
 

@@ -38,7 +38,7 @@ def joint(seed: int, k: int = K) -> tuple[torch.Tensor, torch.Tensor, torch.Tens
     return p, prior, torch.randn(k, D, V, dtype=torch.float64).mul(2).softmax(-1)
 
 
-def token_laws(p: torch.Tensor) -> torch.Tensor:
+def token_distributions(p: torch.Tensor) -> torch.Tensor:
     """(texts, D), p(y_i | y_<i)."""
     whole = p.view((V,) * D)
     found = []
@@ -54,21 +54,21 @@ def blocks_of(p, prior, branches, valid=None) -> Blocks:
     return Blocks(
         prior.log().expand(len(TEXTS), -1),
         said.log().transpose(0, 1),
-        token_laws(p).log(),
+        token_distributions(p).log(),
         torch.ones(len(TEXTS), D, dtype=torch.bool) if valid is None else valid,
     )
 
 
 def written_out(p, prior, branches, lengths, retained, rule, clamp=True) -> torch.Tensor:
     """The mean of L_AL over texts cut to lengths, in plain Python."""
-    laws, losses = token_laws(p), []
+    distributions, losses = token_distributions(p), []
     for n, text in enumerate(TEXTS):
         b, ratios, bars = lengths[n], [], []
         for i in range(b):
             mass = [sum(prior[z] * math.prod(branches[z, m, text[m]] for m in range(j))
                         for z in range(len(prior))) for j in (i, i + 1)]  # fmt: skip
-            token = (mass[1] / mass[0]).log() - laws[n, i].log()
-            whole = mass[1].log() - laws[n, : i + 1].log().sum()
+            token = (mass[1] / mass[0]).log() - distributions[n, i].log()
+            whole = mass[1].log() - distributions[n, : i + 1].log().sum()
             if rule == "token":
                 held = torch.minimum(token, torch.zeros_like(token)) if clamp else token
                 bars.append(held + (bars[-1] if bars else 0.0))
@@ -149,7 +149,7 @@ def test_prefixes_are_the_mixture_summed_over_branches():
 
 def accepted_by_ratio(p, prior, branches) -> float:
     """Drafts drawn from the mixture and judged one by one, every draw with its chance."""
-    laws = dict(zip(TEXTS, token_laws(p).tolist(), strict=True))
+    distributions = dict(zip(TEXTS, token_distributions(p).tolist(), strict=True))
     total = 0.0
     for draft in TEXTS:
         mass = [
@@ -159,7 +159,7 @@ def accepted_by_ratio(p, prior, branches) -> float:
         passed = 1.0
         for i in range(D):
             q = mass[i + 1] / mass[i]
-            passed *= min(1.0, laws[draft][i] / q)
+            passed *= min(1.0, distributions[draft][i] / q)
             total += mass[D] * passed
     return float(total)
 

@@ -307,7 +307,7 @@ def samples_of(target, temperatures: list[float]) -> Samples:
     return Samples(tokens, np.full(rows, 4), np.full(rows, LENGTH), heat)
 
 
-def test_likelihoods_are_of_the_law_that_wrote_each_text(target, tmp_path):
+def test_likelihoods_are_of_the_distribution_that_wrote_each_text(target, tmp_path):
     torch.manual_seed(0)
     samples = samples_of(target, [0.0, 0.5, 1.0])
     found = token_likelihoods(target.model, samples, tmp_path / "p.bin", Clock())
@@ -315,9 +315,9 @@ def test_likelihoods_are_of_the_law_that_wrote_each_text(target, tmp_path):
     with torch.no_grad():
         logits = target.model(ids).logits
     for row, heat in ((1, 0.5), (2, 1.0)):
-        law = (logits[row] / heat).log_softmax(-1)
+        probs = (logits[row] / heat).log_softmax(-1)
         for t in range(4, LENGTH):
-            assert found[row, t] == pytest.approx(law[t - 1, ids[row, t]].item(), abs=1e-4)
+            assert found[row, t] == pytest.approx(probs[t - 1, ids[row, t]].item(), abs=1e-4)
     assert (found[0] == 0).all()  # greedy text was certain
     assert (found[:, :4] == 0).all()  # nobody drew the prompt
 

@@ -51,7 +51,7 @@ def tiny_model(candidates: int = V) -> DFlashModel:
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
-def test_a_block_is_learnt_under_the_law_that_drafts_it(temperature):
+def test_a_block_is_learnt_under_the_distribution_that_drafts_it(temperature):
     """With every token a candidate, log q of a block is the sum along its path in the proposal."""
     model, head = tiny_model(), torch.randn(V, 8)
     hidden, labels = torch.randn(2, D, 8), torch.randint(0, V, (2, D))
@@ -65,8 +65,8 @@ def test_a_block_is_learnt_under_the_law_that_drafts_it(temperature):
             proposal, at = Markov(*scores, Sampling(temperature), V), None
             for depth, token in enumerate(labels[block]):
                 at = proposal.root() if at is None else at
-                law = proposal.law(at)[0, token]
-                torch.testing.assert_close(found[block, depth].exp(), law, atol=1e-5, rtol=1e-4)
+                probs = proposal.probs(at)[0, token]
+                torch.testing.assert_close(found[block, depth].exp(), probs, atol=1e-5, rtol=1e-4)
                 if depth + 1 < D:
                     at = proposal.advance(at, torch.tensor([0]), token[None])
 

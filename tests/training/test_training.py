@@ -109,10 +109,10 @@ def test_writing_samples_from_the_target(target):
         logits = target(prompts[:1]).logits[0, -1]
     assert (tokens[heat == 0] == logits.argmax()).all()
     for temperature in (0.5, 1.0):
-        law = (logits / temperature).softmax(-1)
+        probs = (logits / temperature).softmax(-1)
         seen = torch.bincount(tokens[heat == temperature], minlength=61).float()
         seen /= seen.sum()
-        assert (seen - law).abs().sum() / 2 < 0.1
+        assert (seen - probs).abs().sum() / 2 < 0.1
 
 
 def test_grouped_attention_keeps_sliding_windows(target_folder):

@@ -25,19 +25,19 @@ class Joint:
 
     def p(self, prefix: tuple[int, ...]) -> torch.Tensor:
         rest = self.whole[prefix]
-        law = rest.reshape(V, -1).sum(1)
-        return law / law.sum()
+        probs = rest.reshape(V, -1).sum(1)
+        return probs / probs.sum()
 
     def q(self, prefix: tuple[int, ...], hot: bool = False) -> torch.Tensor:
-        laws = torch.zeros(V, dtype=torch.float64)
+        distributions = torch.zeros(V, dtype=torch.float64)
         for z in range(K):
-            law = torch.eye(V, dtype=torch.float64)[self.greedy[z]] if hot else self.branches[z]
-            laws += (
+            probs = torch.eye(V, dtype=torch.float64)[self.greedy[z]] if hot else self.branches[z]
+            distributions += (
                 self.prior[z]
-                * math.prod(law[m, x] for m, x in enumerate(prefix))
-                * law[len(prefix)]
+                * math.prod(probs[m, x] for m, x in enumerate(prefix))
+                * probs[len(prefix)]
             )
-        return laws / laws.sum()
+        return distributions / distributions.sum()
 
     def over_texts(self) -> dict[str, float]:
         """What is under test, with each text's chance."""
@@ -104,7 +104,7 @@ def test_every_rule_equals_its_enumeration(seed):
     assert found["branch_match"] <= found["branch_ratio"]
 
 
-def test_equal_laws_accept_everything():
+def test_equal_distributions_accept_everything():
     joint = Joint(0)
     joint.branches = joint.branches[:1].expand(K, D, V)
     joint.whole = torch.einsum("a,b,c->abc", *joint.branches[0])
@@ -113,7 +113,7 @@ def test_equal_laws_accept_everything():
         assert found[name] == pytest.approx(D)
 
 
-def test_greedy_laws_count_agreement():
+def test_greedy_distributions_count_agreement():
     """Temperature 0: p and branches one-hot; a branch that left the text is out for good."""
     eye = torch.eye(V, dtype=torch.float64)
     y = torch.tensor([[0, 1, 2]])

@@ -114,7 +114,7 @@ def same(tokens: Mapping[str, Any]) -> str:
     if not differ:
         return "yes"
     if not tokens["promised"]:
-        return "by law"
+        return "by distribution"
     margin = tokens["largest_margin"]
     known = "" if margin is None else f", margin {margin:.1g}"
     return f"{tokens['same']} of {tokens['compared']}{known}"
@@ -176,7 +176,7 @@ def csv_table(report: Mapping[str, Any]) -> str:
 
 
 def _flat(numbers: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for key in ("requests", "tokens", "passes", "peak_memory", "near"):
+    for key in ("requests", "tokens", "passes", "peak_memory", "near_ties"):
         yield key, numbers[key]
     ratios = (
         "tokens_per_second",

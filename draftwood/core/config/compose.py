@@ -1,8 +1,7 @@
 """Whether the parts of a pipeline work together, decided before any weights load.
 
-Each part may be fine and the whole still wrong: a verifier with no law for the tree's draws would
-change the output. What is checked here needs only traits and config.json files.
-"""
+Each part may be fine and the whole still wrong: a verifier with no distribution for the tree's
+draws would change the output. What is checked here needs only traits and config.json files."""
 
 import json
 from collections.abc import Callable
@@ -52,7 +51,7 @@ def check_composition(config: PipelineConfig, registry: Registry | None = None) 
             traits[kind] = traits_of(part.entry, part.options)
         except DraftwoodError as error:
             problems.append(_problem(part.where, kind, error))
-    for check in (_draws, _laws, _device, _graphs):
+    for check in (_draws, _distributions, _device, _graphs):
         problems += check(config, traits, registry)
     if config.target is not None:
         problems += _sizes(config, config.target, traits)
@@ -71,13 +70,14 @@ def remarks(config: PipelineConfig) -> list[str]:
 
 def _picked(config: PipelineConfig, verifier: VerifierTraits) -> list[str]:
     """What a verifier that picks by device picks."""
-    if verifier.picks is None or config.verifier is None:
+    if verifier.resolve_for_device is None or config.verifier is None:
         return []
     use, device = config.verifier.use, config.runtime.device.partition(":")[0]
     if device == "auto":
-        here = f"{verifier.picks('cuda')!r} on a GPU, {verifier.picks('cpu')!r} on the CPU"
+        gpu, cpu = map(verifier.resolve_for_device, ("cuda", "cpu"))
+        here = f"{gpu!r} on a GPU, {cpu!r} on the CPU"
         return [f"verifier {use!r} picks when the target is loaded: {here}"]
-    return [f"verifier {use!r} picked {verifier.picks(device)!r} for {device}"]
+    return [f"verifier {use!r} picked {verifier.resolve_for_device(device)!r} for {device}"]
 
 
 def _unrepeatable(config: PipelineConfig, traits: VerifierTraits) -> list[str]:
@@ -89,7 +89,8 @@ def _unrepeatable(config: PipelineConfig, traits: VerifierTraits) -> list[str]:
     if timed and not traits.seed_parity:
         return [
             f"text is not reproducible from the seed: budgets of {controller.use!r} follow "
-            f"measured times, and what {verifier.use!r} draws depends on the tree; the law of the "
+            f"measured times, and what {verifier.use!r} draws depends on the tree; the "
+            f"distribution of the "
             "output is exact all the same"
         ]
     return []
@@ -144,7 +145,7 @@ def _missing(config: PipelineConfig, registry: Registry) -> list[Problem]:
 
 
 def _draws(config: PipelineConfig, traits: dict[Kind, Any], registry: Registry) -> list[Problem]:
-    """The verifier has a law for how the tree's nodes are drawn."""
+    """The verifier has a distribution for how the tree's nodes are drawn."""
     tree, verifier = traits.get(Kind.TREE), traits.get(Kind.VERIFIER)
     if tree is None or verifier is None or tree.draws in verifier.draws:
         return []
@@ -166,25 +167,27 @@ def _draws(config: PipelineConfig, traits: dict[Kind, Any], registry: Registry) 
     ]
 
 
-def _laws(config: PipelineConfig, traits: dict[Kind, Any], registry: Registry) -> list[Problem]:
-    """The tree policy can grow from the form of the drafter's law."""
+def _distributions(
+    config: PipelineConfig, traits: dict[Kind, Any], registry: Registry
+) -> list[Problem]:
+    """The tree policy can grow from the form of the drafter's distribution."""
     tree, drafter = traits.get(Kind.TREE), traits.get(Kind.DRAFTER)
-    if tree is None or drafter is None or tree.laws is None or drafter.law in tree.laws:
+    if tree is None or drafter is None or tree.forms is None or drafter.form in tree.forms:
         return []
     assert config.tree is not None
     assert config.drafter is not None
     trees = _working(
-        registry, Kind.TREE, lambda other: other.laws is None or drafter.law in other.laws
+        registry, Kind.TREE, lambda other: other.forms is None or drafter.form in other.forms
     )
-    drafters = _working(registry, Kind.DRAFTER, lambda other: other.law in tree.laws)
+    drafters = _working(registry, Kind.DRAFTER, lambda other: other.form in tree.forms)
     return [
         Problem(
             config.tree.where,
             "tree.use",
-            f"{config.tree.use!r} grows from {_listed(tree.laws)} laws, and drafter "
-            f"{config.drafter.use!r} proposes {drafter.law}",
+            f"{config.tree.use!r} grows from {_listed(tree.forms)} distributions, and drafter "
+            f"{config.drafter.use!r} proposes {drafter.form}",
             (
-                f"trees for {drafter.law} laws: {trees}",
+                f"trees for {drafter.form} distributions: {trees}",
                 f"drafters for {config.tree.use!r}: {drafters}",
             ),
         )
@@ -206,7 +209,12 @@ def _device(config: PipelineConfig, traits: dict[Kind, Any], registry: Registry)
             "verifier.use",
             f"{config.verifier.use!r} runs on {_listed(verifier.devices)}, and runtime.device is "
             f"{config.runtime.device!r}",
-            tuple(filter(None, (f"verifiers for {device}: {others}", verifier.elsewhere or ""))),
+            tuple(
+                filter(
+                    None,
+                    (f"verifiers for {device}: {others}", verifier.unsupported_device_hint or ""),
+                )
+            ),
         )
     ]
 
@@ -221,7 +229,7 @@ def _graphs(config: PipelineConfig, traits: dict[Kind, Any], registry: Registry)
     if device == "cpu":
         message = "graphs are captured on a GPU, and runtime.device is 'cpu'"
         return [Problem(where, "runtime.graphs", message, (hint,))]
-    if verifier is None or (verifier.devices is None and verifier.picks is None):
+    if verifier is None or (verifier.devices is None and verifier.resolve_for_device is None):
         able = _working(registry, Kind.VERIFIER, lambda other: other.devices is not None)
         message = "graphs need a verifier that brings kernels of its own"
         return [Problem(where, "runtime.graphs", message, (f"such verifiers: {able}", hint))]

@@ -37,7 +37,7 @@ def _positive(_: Any, attribute: "attrs.Attribute[Any]", value: int | str) -> No
 
 @frozen
 class TargetConfig:
-    """The model whose law is preserved.
+    """The model whose distribution is preserved.
 
     model: a folder, a hub name, a GGUF file, or `builtin`. revision: of a hub name. gguf_file: the
     name of a GGUF file in that folder or repository, whose weights are unpacked. trust_remote_code:

@@ -13,7 +13,7 @@ from attrs import define, field, frozen
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from draftwood.core.kernels.graphs import Shelf
+from draftwood.core.kernels.graphs import BufferPool
 from draftwood.core.kernels.protocol import Kernels
 
 ROWS = 256  # capacities are multiples of this, with at least as much to spare when they grow
@@ -142,7 +142,7 @@ class TreeCache(Cache):
         self.capacity = 0
         super().__init__(layers=[TreeLayer(shape, self.extent) for shape in self.layout])
         self.held: list[Buffers] = []
-        self.shelf: Shelf[Buffers] | None = None
+        self.shelf: BufferPool[Buffers] | None = None
         self._stacks: list[tuple[Tensor, list[tuple[int, str]]]] = []
 
     @property

@@ -51,7 +51,8 @@ def refuse_unsupported(model: Any) -> None:
         )
     if model.training:
         raise UnsupportedTarget(
-            f"{name} is in training mode, in which dropout makes its law random; call model.eval()"
+            f"{name} is in training mode, in which dropout makes its distribution random; "
+            f"call model.eval()"
         )
 
 

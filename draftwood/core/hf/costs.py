@@ -14,7 +14,7 @@ import torch
 from draftwood.core.hf.graphs import SIZES
 from draftwood.core.hf.versions import VERSION
 from draftwood.core.kernels.protocol import Kernels
-from draftwood.core.processes import agree
+from draftwood.core.processes import broadcast_from_rank0
 from draftwood.core.tree import TokenTree
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class HFCosts:
         self.target.forward([(session, tree)])
         _wait(self.target.device)
         # Processes that share the target would otherwise budget by a time of their own.
-        return agree([self.clock() - before])[0]
+        return broadcast_from_rank0([self.clock() - before])[0]
 
     def _at(self, context: int) -> "HFSession":
         """A session that pretends to hold `context` tokens: the time depends on their number."""
@@ -119,7 +119,7 @@ class HFCosts:
     def peaks(self) -> tuple[float, float]:
         device, dtype = self.target.device, self.target.dtype
         with torch.inference_mode():
-            rates = agree([_matmul_rate(device, dtype), _copy_rate(device)])
+            rates = broadcast_from_rank0([_matmul_rate(device, dtype), _copy_rate(device)])
         return rates[0], rates[1]
 
 

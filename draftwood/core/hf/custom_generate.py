@@ -56,7 +56,8 @@ def custom_generate(
         ends = adapt_stopping(stopping_criteria, input_ids.device)
         options: dict[str, Any] = GenerationOptions(
             max_new_tokens=room,
-            # The prepared processors already hold temperature and filters, so the law is theirs.
+            # The prepared processors already hold temperature and filters, so the distribution is
+            # theirs.
             temperature=1.0 if sampled else 0.0,
             eos_token_id=(),  # the criteria know
             stop_strings=pipeline.generation.stop_strings,

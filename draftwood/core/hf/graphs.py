@@ -16,7 +16,7 @@ from torch import Tensor
 from draftwood.core.errors import UnsupportedTarget
 from draftwood.core.hf import attention
 from draftwood.core.hf.cache import Buffers, TreeCache
-from draftwood.core.kernels.graphs import Capturing, Shelf, on_device
+from draftwood.core.kernels.graphs import BufferPool, Capturing, on_device
 from draftwood.core.kernels.tree_mask import TreeMask
 from draftwood.core.tree import TokenTree
 
@@ -63,10 +63,10 @@ class Graphs:
 
     target: "HFTarget"
     capturing: Capturing
-    shelf: Shelf[Buffers] = field(init=False)
+    shelf: BufferPool[Buffers] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.shelf = Shelf(partial(Buffers.of, self.target.layout))
+        self.shelf = BufferPool(partial(Buffers.of, self.target.layout))
 
     @property
     def off(self) -> str | None:

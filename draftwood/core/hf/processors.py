@@ -1,7 +1,7 @@
 """Hugging Face's logits processors and stopping criteria, as the engine calls them.
 
 What depends on the path (penalties, n-grams, minimum length, biases) runs here, node by node with
-each node's own tokens; temperature and filters do not and are `core.laws`.
+each node's own tokens; temperature and filters do not and are `core.distributions`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -66,7 +66,7 @@ def adapt_stopping(
 ) -> Callable[[Sequence[int]], bool]:
     """A StoppingCriteriaList as a rule on the text so far (prompt included): whether to stop.
 
-    Criteria that read scores are not supported: a run is judged before its laws are kept.
+    Criteria that read scores are not supported: a run is judged before its distributions are kept.
     """
 
     def stops(ids: Sequence[int]) -> bool:

@@ -20,7 +20,7 @@ from draftwood.core.interfaces.controller import CostProbe
 from draftwood.core.interfaces.target import Target, TargetSession
 from draftwood.core.kernels.graphs import Capturing
 from draftwood.core.kernels.protocol import Kernels
-from draftwood.core.processes import same
+from draftwood.core.processes import same_on_all_ranks
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Forwarded
 
@@ -146,7 +146,7 @@ class HFTarget(Target):
             )
         (session, tree), *_ = work
         assert isinstance(session, HFSession)
-        if self.split and not same([*tree.token_list, *tree.parent_list]):
+        if self.split and not same_on_all_ranks([*tree.token_list, *tree.parent_list]):
             raise TreeError(
                 "the processes that share this target grew different trees: they must decode the "
                 "same prompt with the same options, on devices of one kind"
@@ -212,7 +212,7 @@ class HFTarget(Target):
             logits[:, self.vocab_limit :] = -torch.inf
 
     def _check_depths(self, session: HFSession, depths: Tensor) -> None:
-        if devices.free_to_ask(depths.device):  # who grew it elsewhere knew the limit
+        if devices.reads_without_sync(depths.device):  # who grew it elsewhere knew the limit
             self._check_room(session.length + int(depths.max()))
 
     def _attended(self, session: HFSession, rows: Rows, length: int, keep: int) -> Tensor:

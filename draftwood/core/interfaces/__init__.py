@@ -12,8 +12,8 @@ from draftwood.core.interfaces.controller import (
 )
 from draftwood.core.interfaces.drafter import Drafter, DraftSession, DraftWork
 from draftwood.core.interfaces.target import Target, TargetSession
-from draftwood.core.interfaces.tree import GoOn, TreePolicy
-from draftwood.core.interfaces.verifier import NodeLaws, Verifier
+from draftwood.core.interfaces.tree import ShouldExpand, TreePolicy
+from draftwood.core.interfaces.verifier import NodeDistributions, Verifier
 from draftwood.core.kernels.protocol import Kernels
 
 __all__ = [
@@ -24,9 +24,9 @@ __all__ = [
     "DraftWork",
     "Drafter",
     "Forecast",
-    "GoOn",
     "Kernels",
-    "NodeLaws",
+    "NodeDistributions",
+    "ShouldExpand",
     "Target",
     "TargetSession",
     "TreePolicy",

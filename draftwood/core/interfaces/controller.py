@@ -82,13 +82,15 @@ class BudgetController(ABC, Generic[M, R]):
     def before_draft(self, ctx: RoundContext, state: ControllerState[M, R]) -> Limits:
         """Most nodes worth drafting this round; 0 is a plain step, and no draft is made."""
 
-    def go_on(self, growth: TokenTree, ctx: RoundContext, state: ControllerState[M, R]) -> bool:
+    def should_expand(
+        self, growth: TokenTree, ctx: RoundContext, state: ControllerState[M, R]
+    ) -> bool:
         """Whether one more level is worth a drafter pass, given the tree so far."""
         return True
 
     def choose(self, tree: TokenTree, ctx: RoundContext, state: ControllerState[M, R]) -> int:
         """How many draft nodes of a grown tree to verify, 0..tree.nodes. Deterministic trees
-        only: the engine never asks for drawn ones, whose law a cut would change."""
+        only: the engine never asks for drawn ones, whose distribution a cut would change."""
         return tree.nodes
 
     def observe(self, stats: RoundStats, state: ControllerState[M, R]) -> ControllerState[M, R]:

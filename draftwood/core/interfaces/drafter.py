@@ -1,4 +1,4 @@
-"""The drafter: proposes a law over the next few tokens."""
+"""The drafter: proposes a distribution over the next few tokens."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -47,10 +47,10 @@ class DraftWork:
 
 
 class Drafter(ABC):
-    """Proposes a law over the next tokens. Immutable; state lives in sessions.
+    """Proposes a distribution over the next tokens. Immutable; state lives in sessions.
 
-    A plugin author writes this class and a registration hook (see `draftwood.core.registry.plugin.Plugin`).
-    """
+    A plugin author writes this class and a registration hook (see
+    `draftwood.core.registry.plugin.Plugin`)."""
 
     @property
     def taps(self) -> tuple[int, ...]:

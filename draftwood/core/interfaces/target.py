@@ -1,4 +1,4 @@
-"""The target: the model whose law is preserved. Not a plugin kind; tests use a table."""
+"""The target: the model whose distribution is preserved. Not a plugin kind; tests use a table."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence

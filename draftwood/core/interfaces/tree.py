@@ -8,7 +8,7 @@ from draftwood.core.randomness import Randomness
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Limits
 
-GoOn = Callable[[TokenTree], bool]
+ShouldExpand = Callable[[TokenTree], bool]
 """Asked with the tree so far before a level that costs a drafter pass: is it worth it?"""
 
 
@@ -17,11 +17,15 @@ class TreePolicy(ABC):
 
     @abstractmethod
     def grow(
-        self, anchor: int, proposal: Proposal, limits: Limits, go_on: GoOn, rng: Randomness
+        self,
+        anchor: int,
+        proposal: Proposal,
+        limits: Limits,
+        should_expand: ShouldExpand,
+        rng: Randomness,
     ) -> TokenTree:
         """A tree of at most `limits.nodes` draft nodes in growth order, node 0 the anchor.
 
-        Every prefix of the result is a valid tree. Drawn trees carry the laws they were drawn
-        from, take their draws from `rng` keyed by position, and drop nothing they have drawn.
-        `go_on` is asked only between levels of a proposal with `pass_per_level`.
-        """
+        Every prefix of the result is a valid tree. Drawn trees carry the distributions they were
+        drawn from, take their draws from `rng` keyed by position, and drop nothing they have drawn.
+        `should_expand` is asked only between levels of a proposal with `pass_per_level`."""

@@ -1,4 +1,4 @@
-"""The verifier: commits tokens so that the output law is exactly the target's."""
+"""The verifier: commits tokens so that the output distribution is exactly the target's."""
 
 from abc import ABC, abstractmethod
 
@@ -11,12 +11,12 @@ from draftwood.core.tree import TokenTree
 from draftwood.core.values import Verdict
 
 
-class NodeLaws(ABC):
+class NodeDistributions(ABC):
     """p at each node of a tree, lazily, after all processors with that node's own path.
 
-    size: N+1. greedy: laws are one-hot and `argmax` is cheap. round: index of the round, for draws
-    that must differ between rounds at one position. sampling: what makes a law of `scores`.
-    """
+    size: N+1. greedy: distributions are one-hot and `argmax` is cheap. round: index of the round,
+    for draws that must differ between rounds at one position. sampling: what makes a distribution
+    of `scores`."""
 
     size: int
     greedy: bool
@@ -24,8 +24,9 @@ class NodeLaws(ABC):
     sampling: Sampling
 
     @abstractmethod
-    def law(self, node: int) -> Tensor:
-        """(V,) law of the token after `node`, float32 in decoding and float64 under the oracle.
+    def probs(self, node: int) -> Tensor:
+        """(V,) distribution of the token after `node`, float32 in decoding and float64 under the
+        oracle.
 
         Raises NonFiniteLogits naming the node if its row is NaN or has no finite entry.
         """
@@ -40,12 +41,12 @@ class NodeLaws(ABC):
 
     def scores(self) -> Tensor:
         """(N+1, V) of all nodes at once, where the target left them, after processors and before
-        temperature and filters: for verifiers that make laws on the device.
+        temperature and filters: for verifiers that make distributions on the device.
 
         Nothing is checked, and where there is no processor nothing is computed. A row from which
         no token can be drawn, NaN or without a finite entry, is the caller's to refuse.
         """
-        raise NotImplementedError(f"{type(self).__name__} gives laws, one node at a time")
+        raise NotImplementedError(f"{type(self).__name__} gives distributions, one node at a time")
 
 
 class Verifier(ABC):
@@ -62,7 +63,7 @@ class Verifier(ABC):
     def reference(self) -> "Verifier | None":
         """The verifier whose decisions this one makes by other means, given the same keys; None
         for one that takes its draws from a `Randomness` itself. Whatever enumerates draws, or
-        proves a law, works on the reference, and compares decisions with it."""
+        proves a distribution, works on the reference, and compares decisions with it."""
         return None
 
     def bind(self, target: Target) -> None:
@@ -71,9 +72,8 @@ class Verifier(ABC):
         return
 
     @abstractmethod
-    def judge(self, laws: NodeLaws, tree: TokenTree, rng: Randomness) -> Verdict:
-        """Walk `tree` and commit tokens whose law is the target's.
+    def judge(self, distributions: NodeDistributions, tree: TokenTree, rng: Randomness) -> Verdict:
+        """Walk `tree` and commit tokens whose distribution is the target's.
 
-        laws: p at each of the N+1 nodes. rng: the verifier's own stream; draws are keyed by the
-        absolute position of the token they decide, never by call order.
-        """
+        distributions: p at each of the N+1 nodes. rng: the verifier's own stream; draws are keyed
+        by the absolute position of the token they decide, never by call order."""

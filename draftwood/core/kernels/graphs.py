@@ -114,7 +114,7 @@ def on_device(
     return again
 
 
-class Lent(Protocol):
+class PooledBuffer(Protocol):
     """Memory of one cache. forwards: what was captured on it; each has an `again` to be replayed
     by, None once it may not be."""
 
@@ -125,18 +125,18 @@ class Lent(Protocol):
     def forwards(self) -> dict[Any, Any]: ...
 
 
-Memory = TypeVar("Memory", bound=Lent)
+Memory = TypeVar("Memory", bound=PooledBuffer)
 
 
-class Borrower(Protocol[Memory]):
+class PoolUser(Protocol[Memory]):
     """A cache. held: its memory, none before it reserved any. shelf: where that comes from, None
     for nowhere but the allocator."""
 
-    shelf: "Shelf[Memory] | None"
+    shelf: "BufferPool[Memory] | None"
     held: list[Memory]
 
 
-class Shelf(Generic[Memory]):
+class BufferPool(Generic[Memory]):
     """Memory of requests that have ended. make: new memory of a capacity."""
 
     def __init__(self, make: Callable[[int], Memory]) -> None:
@@ -162,12 +162,12 @@ class Shelf(Generic[Memory]):
             dropped.forwards.clear()
         del self._idle[IDLE:]
 
-    def lend(self, cache: Borrower[Memory]) -> None:
+    def lend(self, cache: PoolUser[Memory]) -> None:
         """Let `cache` have its memory from here, and take that back when it is gone."""
         cache.shelf = self
         weakref.finalize(cache, _returned, self, cache.held).atexit = False
 
 
-def _returned(shelf: Shelf[Memory], held: list[Memory]) -> None:
+def _returned(shelf: BufferPool[Memory], held: list[Memory]) -> None:
     for memory in held:
         shelf.give(memory)

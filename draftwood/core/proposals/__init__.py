@@ -1,4 +1,5 @@
-"""Proposals: the drafter's law over the next few tokens, one class per form of law.
+"""Proposals: the drafter's distribution over the next few tokens, one class per form of
+distribution.
 
 A proposal answers "given this path of draft tokens, what comes next?". The forms differ in what
 the answer depends on: nothing but the depth (*factorized*, DFlash), the parent token (*Markov*,
@@ -8,9 +9,9 @@ trees over every form.
 """
 
 from draftwood.core.proposals.base import Children, Frontier, Proposal, Table
-from draftwood.core.proposals.best_first_search import heap
+from draftwood.core.proposals.best_first_search import best_first_search
 from draftwood.core.proposals.factorized import Factorized
-from draftwood.core.proposals.lookup import Guesses, Points, lazy_table
+from draftwood.core.proposals.lookup import LookupPaths, LookupProposal, lazy_table
 from draftwood.core.proposals.markov import Markov
 from draftwood.core.proposals.mixture import Mixture
 from draftwood.core.proposals.vocabulary import Vocabulary
@@ -19,13 +20,13 @@ __all__ = [
     "Children",
     "Factorized",
     "Frontier",
-    "Guesses",
+    "LookupPaths",
+    "LookupProposal",
     "Markov",
     "Mixture",
-    "Points",
     "Proposal",
     "Table",
     "Vocabulary",
-    "heap",
+    "best_first_search",
     "lazy_table",
 ]

@@ -27,13 +27,13 @@ class Frontier:
 @frozen(eq=False)
 class Children:
     """tokens: (F, k) int64 target ids; log_q: (F, k) conditional log-probabilities, best first,
-    equal ones by token id. k may be smaller than asked where the law has fewer tokens; tokens of
-    probability zero are -inf and never become nodes. missed: (F,) float64, more than
-    the log q of any token that was not looked at; None where all were."""
+    equal ones by token id. k may be smaller than asked where the distribution has fewer tokens;
+    tokens of probability zero are -inf and never become nodes. unlisted_bound: (F,) float64, more
+    than the log q of any token that was not looked at; None where all were."""
 
     tokens: Tensor
     log_q: Tensor
-    missed: Tensor | None = None
+    unlisted_bound: Tensor | None = None
 
 
 Row = tuple[Sequence[int], Sequence[float], Sequence[int]]
@@ -41,11 +41,12 @@ Row = tuple[Sequence[int], Sequence[float], Sequence[int]]
 
 @frozen(eq=False)
 class Table:
-    """A whole proposal on the host, for laws with few distinct conditionals: what a heap needs.
+    """A whole proposal on the host, for distributions with few distinct conditionals: what a heap
+    needs.
 
     Row 0 is the root's. Row r lists tokens[r] with log_q[r], best first (ties by token id), and
-    next_row[r][j], the row of the law after tokens[r][j], or -1 where the proposal ends. Rows may
-    be made when they are looked at: they are only ever indexed, by what next_row names.
+    next_row[r][j], the row of the distribution after tokens[r][j], or -1 where the proposal ends.
+    Rows may be made when they are looked at: they are only ever indexed, by what next_row names.
     """
 
     tokens: list[list[int]]
@@ -83,19 +84,19 @@ class _Column:
 
 
 class Proposal(ABC):
-    """Conditional next-token laws along tree paths, from one or more drafter passes.
+    """Conditional next-token distributions along tree paths, from one or more drafter passes.
 
     max_depth: deepest node it can give. passes: how often the drafter's model ran for it; 0 for
-    what was looked up. pass_per_level: whether `advance` runs the drafter. coldest: the lowest
-    temperature that trees are scored at unasked. Below it a law promises far more than it keeps: at
-    0.3 one predicted 5.4 tokens a round where 2.3 came, and at 0 every tree collapses to a chain.
-    sampling: the temperature and filters that its laws have. device: where its laws lie.
-    """
+    what was looked up. pass_per_level: whether `advance` runs the drafter. min_score_temperature:
+    the lowest temperature that trees are scored at unasked. Below it a distribution promises far
+    more than it keeps: at 0.3 one predicted 5.4 tokens a round where 2.3 came, and at 0 every tree
+    collapses to a chain. sampling: the temperature and filters that its distributions have. device:
+    where its distributions lie."""
 
     max_depth: int
     passes: int = 1
     pass_per_level: ClassVar[bool] = False
-    coldest: ClassVar[float] = 0.8
+    min_score_temperature: ClassVar[float] = 0.8
     sampling: Sampling
 
     @property
@@ -118,12 +119,13 @@ class Proposal(ABC):
         """
 
     @abstractmethod
-    def law(self, at: Frontier) -> Tensor:
-        """(F, V) next-token laws over the target's vocabulary: exactly what draws must use."""
+    def probs(self, at: Frontier) -> Tensor:
+        """(F, V) next-token distributions over the target's vocabulary: exactly what draws must
+        use."""
 
     def tempered(self, temperature: float) -> "Proposal":
-        """The same proposal with its laws at another temperature, filters unchanged: for scoring
-        deterministic trees. A proposal without a temperature returns itself."""
+        """The same proposal with its distributions at another temperature, filters unchanged: for
+        scoring deterministic trees. A proposal without a temperature returns itself."""
         return self
 
     def shortlisted(self, width: int) -> "Proposal":
@@ -133,5 +135,5 @@ class Proposal(ABC):
 
     def table(self, k: int) -> Table | None:
         """Everything a heap needs with the k best tokens of each conditional, in one copy to the
-        host, or None if the law has too many distinct conditionals."""
+        host, or None if the distribution has too many distinct conditionals."""
         return None

@@ -7,7 +7,7 @@ from draftwood.core.proposals.base import Table
 from draftwood.core.tree import TokenTree
 
 
-def heap(
+def best_first_search(
     anchor: int,
     table: Table,
     nodes: int,
@@ -24,8 +24,9 @@ def heap(
     infinity = float("inf")
     pop, push, swap = heapq.heappop, heapq.heappush, heapq.heapreplace
     row_of, stops = table.row, len(floors)
-    # (-score, depth, parent, rank, row): the first four are the order, the last is the law.
-    # A node enters when its parent, or its better sibling, leaves: all others come after it.
+    # (-score, depth, parent, rank, row): the first four are the order, the last is the
+    # distribution. A node enters when its parent, or its better sibling, leaves: all others come
+    # after it.
     fringe = []
     row = row_of(0)
     if row[1] and row[1][0] > -infinity:

@@ -4,7 +4,7 @@ import torch
 from attrs import evolve, field, frozen
 from torch import Tensor
 
-from draftwood.core.distributions import best, sampling_law
+from draftwood.core.distributions import sampling_probs, stable_topk
 from draftwood.core.options import Sampling
 from draftwood.core.proposals.base import Children, Frontier, Proposal, Table
 from draftwood.core.proposals.vocabulary import Vocabulary
@@ -12,7 +12,8 @@ from draftwood.core.proposals.vocabulary import Vocabulary
 
 @frozen(eq=False)
 class Factorized(Proposal):
-    """Independent positions: the law at depth d does not depend on the path (DFlash, 2602.06036).
+    """Independent positions: the distribution at depth d does not depend on the path (DFlash,
+    2602.06036).
 
     logits: (D, V_draft), row d for the token at depth d + 1. One pass serves the whole tree.
     """
@@ -36,31 +37,31 @@ class Factorized(Proposal):
         )
 
     @property
-    def _laws(self) -> Tensor:
-        if "laws" not in self._cache:
-            self._cache["laws"] = sampling_law(self.logits, self.sampling)
-        return self._cache["laws"]
+    def _distributions(self) -> Tensor:
+        if "distributions" not in self._cache:
+            self._cache["distributions"] = sampling_probs(self.logits, self.sampling)
+        return self._cache["distributions"]
 
     def root(self) -> Frontier:
         return Frontier(0, 1)
 
     def expand(self, at: Frontier, k: int) -> Children:
-        tokens, law = best(self._laws[at.depth], k, self.vocabulary.ids)
+        tokens, probs = stable_topk(self._distributions[at.depth], k, self.vocabulary.ids)
         shape = (at.size, tokens.shape[-1])
-        return Children(tokens.expand(shape), law.double().log().expand(shape))
+        return Children(tokens.expand(shape), probs.double().log().expand(shape))
 
     def advance(self, at: Frontier, rows: Tensor, tokens: Tensor) -> Frontier:
         return Frontier(at.depth + 1, rows.shape[0])
 
-    def law(self, at: Frontier) -> Tensor:
-        row = self.vocabulary.scatter(self._laws[at.depth])
+    def probs(self, at: Frontier) -> Tensor:
+        row = self.vocabulary.scatter(self._distributions[at.depth])
         return row.expand(at.size, -1)
 
     def table(self, k: int) -> Table:
-        tokens, law = best(self._laws, k, self.vocabulary.ids)
+        tokens, probs = stable_topk(self._distributions, k, self.vocabulary.ids)
         width, depth = tokens.shape[-1], self.max_depth
         return Table(
             tokens.tolist(),
-            law.double().log().tolist(),
+            probs.double().log().tolist(),
             [[d + 1 if d + 1 < depth else -1] * width for d in range(depth)],
         )

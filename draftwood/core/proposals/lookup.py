@@ -1,4 +1,4 @@
-"""Points: next tokens with a trust and no law, and continuations of a text as points."""
+"""Points: next tokens with a trust and no distribution, and continuations of a text as points."""
 
 import math
 from abc import abstractmethod
@@ -15,14 +15,13 @@ from draftwood.core.proposals.base import Children, Frontier, Proposal, Table
 Path = tuple[int, ...]
 
 
-class Guesses(Proposal):
+class LookupProposal(Proposal):
     """Next tokens of each path, each with the chance that trees score it with.
 
     A look-up says what may come and roughly how often it is right; of all other tokens it says
-    nothing, so its chances sum to less than one and are no law that a rejection rule could divide
-    by. `law` is the one-hot of the likeliest token: what an argmax proposal is, to a verifier
-    that needs a law.
-    """
+    nothing, so its chances sum to less than one and are no distribution that a rejection rule could
+    divide by. `distribution` is the one-hot of the likeliest token: what an argmax proposal is, to
+    a verifier that needs a distribution."""
 
     vocab_size: int
     passes: ClassVar[int] = 0  # type: ignore[misc]
@@ -51,12 +50,12 @@ class Guesses(Proposal):
         )
         return Frontier(at.depth + 1, len(state), state)
 
-    def law(self, at: Frontier) -> Tensor:
-        law = torch.zeros((at.size, self.vocab_size), dtype=torch.float64)
+    def probs(self, at: Frontier) -> Tensor:
+        probs = torch.zeros((at.size, self.vocab_size), dtype=torch.float64)
         for i, path in enumerate(at.state):
             if found := self.following(path):
-                law[i, found[0][0]] = 1.0
-        return law
+                probs[i, found[0][0]] = 1.0
+        return probs
 
     def table(self, k: int) -> Table:
         return lazy_table(self.following, self.max_depth, k)
@@ -65,7 +64,7 @@ class Guesses(Proposal):
 def lazy_table(
     following: Callable[[Path], Sequence[tuple[int, float]]], depth: int, k: int
 ) -> Table:
-    """A table of laws that depend on the whole path, each made when it is first looked at.
+    """A table of distributions that depend on the whole path, each made when it is first looked at.
 
     following: (token, log chance) after a path, best first; asked for a path only after the one
     that it lengthens, and for none of `depth` tokens.
@@ -106,8 +105,8 @@ class _Rows:
 
 
 @frozen(eq=False)
-class Points(Guesses):
-    """Continuations without a law: paths of tokens, merged where they agree.
+class LookupPaths(LookupProposal):
+    """Continuations without a distribution: paths of tokens, merged where they agree.
 
     paths: token sequences, most trusted first; each counts half as much as the one before.
     confidence: the conditional probability that trees score the paths' next tokens with, shared

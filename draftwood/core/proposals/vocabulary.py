@@ -25,10 +25,12 @@ class Vocabulary:
             self._places.update((each, place) for place, each in enumerate(self.ids.tolist()))
         return self._places.get(token, -1)
 
-    def scatter(self, law: Tensor) -> Tensor:
+    def scatter(self, probs: Tensor) -> Tensor:
         """(..., V_draft) -> (..., V): unmapped ids have probability zero."""
-        if self.ids is None and law.shape[-1] == self.size:
-            return law
-        full = law.new_zeros((*law.shape[:-1], self.size))
-        ids = self.ids if self.ids is not None else torch.arange(law.shape[-1], device=law.device)
-        return full.index_copy(-1, ids, law)
+        if self.ids is None and probs.shape[-1] == self.size:
+            return probs
+        full = probs.new_zeros((*probs.shape[:-1], self.size))
+        ids = (
+            self.ids if self.ids is not None else torch.arange(probs.shape[-1], device=probs.device)
+        )
+        return full.index_copy(-1, ids, probs)

@@ -29,7 +29,7 @@ def draftwood_register_drafters() -> Iterable[Plugin] | None:
         @hookimpl
         def draftwood_register_drafters():
             yield Plugin("echo", "repeats the anchor", Options, "echo_drafter.drafter:Echo",
-                         lambda options: DrafterTraits("points", options.repeat))
+                         lambda options: DrafterTraits("lookup", options.repeat))
     """
 
 

@@ -38,7 +38,7 @@ from draftwood.core.registry.registry import (
 )
 
 GROUP = "draftwood"
-BUNDLED = (*(f"draftwood.plugins.{kind}s.register" for kind in Kind), "draftwood.cli.register")
+BUNDLED = (*(f"draftwood.plugins.{kind}s.register" for kind in Kind),)
 """Registration modules of what is bundled, by name: the core imports no plugin and no command."""
 
 _HOOKS = {kind: f"draftwood_register_{kind}s" for kind in Kind}

@@ -25,21 +25,21 @@ class Kind(StrEnum):
     VERIFIER = "verifier"
 
 
-Law = Literal["points", "factorized", "mixture", "markov", "autoregressive"]
-"""The form of a proposal; "points" gives certain tokens and no law (prompt lookup)."""
+ProposalForm = Literal["lookup", "factorized", "mixture", "markov", "autoregressive"]
+"""The form of a proposal; "lookup" gives certain tokens and no distribution (prompt lookup)."""
 
 
 @frozen
 class DrafterTraits:
     """What is known of a drafter from its options.
 
-    law: form of its proposals. max_depth: deepest draft node it can propose.
+    form: of its proposals. max_depth: deepest draft node it can propose.
     pass_per_level: whether each level of a tree costs a forward pass of the drafter.
     taps: 0-based target layers whose output it reads; None while unknown (not yet configured).
     target_hidden_size, target_layers, vocab_size: what it expects of the target; None: anything.
     """
 
-    law: Law
+    form: ProposalForm
     max_depth: int
     pass_per_level: bool = False
     taps: tuple[int, ...] | None = ()
@@ -50,10 +50,10 @@ class DrafterTraits:
 
 @frozen
 class TreeTraits:
-    """draws: how nodes are chosen. laws: the forms of proposal it can grow; None: any."""
+    """draws: how nodes are chosen. forms: the forms of proposal it can grow; None: any."""
 
     draws: Draws
-    laws: frozenset[str] | None = None
+    forms: frozenset[str] | None = None
 
 
 @frozen
@@ -66,14 +66,15 @@ class ControllerTraits:
 @frozen
 class VerifierTraits:
     """draws: the trees it verifies exactly. seed_parity: the same seed gives plain decoding's
-    tokens whatever the tree. devices: device types it runs on; None: any. elsewhere: what to do on
-    others, for the error. picks: device type -> what decides there, of one that picks by device."""
+    tokens whatever the tree. devices: device types it runs on; None: any. unsupported_device_hint:
+    what to do on others, for the error. resolve_for_device: device type -> what decides there, of
+    one that resolve_for_device by device."""
 
     draws: frozenset[Draws]
     seed_parity: bool = False
     devices: frozenset[str] | None = None
-    elsewhere: str | None = None
-    picks: Callable[[str], str] | None = field(default=None, eq=False, repr=False)
+    unsupported_device_hint: str | None = None
+    resolve_for_device: Callable[[str], str] | None = field(default=None, eq=False, repr=False)
 
 
 Traits = DrafterTraits | TreeTraits | ControllerTraits | VerifierTraits
@@ -98,7 +99,7 @@ class Plugin:
         @hookimpl
         def draftwood_register_drafters():
             yield Plugin("echo", "repeats the anchor", Options, "echo_drafter.drafter:Echo",
-                         lambda options: DrafterTraits("points", options.repeat))
+                         lambda options: DrafterTraits("lookup", options.repeat))
     """
 
     name: str

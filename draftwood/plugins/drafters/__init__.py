@@ -1,1 +1,1 @@
-"""Drafters: each proposes a law over the next few tokens."""
+"""Drafters: each proposes a distribution over the next few tokens."""

@@ -51,7 +51,7 @@ class DBlastOptions(DFlashOptions):
     """checkpoint: a folder or hub name in the z-lab layout with a `dblast_config`, or of a
     first-generation DFlash drafter, which is one branch; or "builtin".
     revision: of a hub name. allow_pickle: read weights that are not safetensors, which can run
-    code: only for files you trust. prior_temperature: Z_T, the temperature of the law over
+    code: only for files you trust. prior_temperature: Z_T, the temperature of the distribution over
     branches; or a list of [target temperature, Z_T], a line between them, as `draftwood tune-zt`
     prints it; None for the checkpoint's own table, 1.0 if it has none."""
 

@@ -22,10 +22,10 @@ def _dflash_traits(options: DFlashOptions) -> DrafterTraits:
 
     path = config_file(options.checkpoint, options.revision)
     if path is None:
-        return DrafterTraits(law="factorized", max_depth=1, taps=None)
+        return DrafterTraits(form="factorized", max_depth=1, taps=None)
     config = DFlashConfig.from_file(path)
     return DrafterTraits(
-        law="markov" if config.selector_rank else "factorized",
+        form="markov" if config.selector_rank else "factorized",
         max_depth=config.block_size - 1,
         taps=config.target_layer_ids,
         target_hidden_size=config.hidden_size,
@@ -40,10 +40,10 @@ def _dblast_traits(options: DBlastOptions) -> DrafterTraits:
 
     path = config_file(options.checkpoint, options.revision, part="dblast")
     if path is None:
-        return DrafterTraits(law="mixture", max_depth=1, taps=None)
+        return DrafterTraits(form="mixture", max_depth=1, taps=None)
     config = DBlastConfig.from_file(path)
     return DrafterTraits(
-        law="mixture",
+        form="mixture",
         max_depth=config.block_size - 1,
         taps=config.target_layer_ids,
         target_hidden_size=config.hidden_size,
@@ -65,7 +65,7 @@ def _eagle3_traits(options: Eagle3Options) -> DrafterTraits:
             "vocab_size": config.vocab_size,
         }
     return DrafterTraits(
-        law="autoregressive",
+        form="autoregressive",
         max_depth=options.max_depth,
         pass_per_level=True,
         taps=options.taps or (config.target_layer_ids if config else None),
@@ -74,11 +74,11 @@ def _eagle3_traits(options: Eagle3Options) -> DrafterTraits:
 
 
 def _ngram_traits(options: NgramOptions) -> DrafterTraits:
-    return DrafterTraits(law="points", max_depth=options.max_depth)
+    return DrafterTraits(form="lookup", max_depth=options.max_depth)
 
 
 def _draft_model_traits(options: DraftModelOptions) -> DrafterTraits:
-    return DrafterTraits(law="autoregressive", max_depth=options.max_depth, pass_per_level=True)
+    return DrafterTraits(form="autoregressive", max_depth=options.max_depth, pass_per_level=True)
 
 
 _SOURCES: dict[str, Callable[[Any], DrafterTraits]] = {
@@ -90,7 +90,8 @@ _SOURCES: dict[str, Callable[[Any], DrafterTraits]] = {
 
 
 def _union_traits(options: UnionOptions) -> DrafterTraits:
-    """Mixed laws depend on the whole path; what the sources expect of a target all holds."""
+    """Mixed distributions depend on the whole path; what the sources expect of a target all
+    holds."""
     parts = [_SOURCES[name](given) for name, given in options.given]
 
     def first(key: str) -> int | None:
@@ -99,7 +100,7 @@ def _union_traits(options: UnionOptions) -> DrafterTraits:
 
     taps = [part.taps for part in parts]
     return DrafterTraits(
-        law="autoregressive",
+        form="autoregressive",
         max_depth=max(part.max_depth for part in parts),
         pass_per_level=any(part.pass_per_level for part in parts),
         taps=None if None in taps else tuple(tap for some in taps for tap in some or ()),
@@ -121,7 +122,8 @@ def draftwood_register_drafters() -> list[Plugin]:
         ),
         Plugin(
             name="dflash",
-            summary="a block of next-token laws from one pass (DFlash and DFlash 2 checkpoints)",
+            summary="a block of next-token distributions from one pass (DFlash and DFlash 2 "
+            "checkpoints)",
             options=DFlashOptions,
             factory="draftwood.plugins.drafters.dflash.drafter:DFlash",
             traits=_dflash_traits,

@@ -12,12 +12,12 @@ import math
 from collections.abc import Sequence
 
 from draftwood.core.errors import TreeError
-from draftwood.core.interfaces.tree import GoOn, TreePolicy
-from draftwood.core.proposals import Proposal, heap
+from draftwood.core.interfaces.tree import ShouldExpand, TreePolicy
+from draftwood.core.proposals import Proposal, best_first_search
 from draftwood.core.randomness import Randomness
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Limits
-from draftwood.plugins.trees.by_level import levelled
+from draftwood.plugins.trees.by_level import grow_by_level
 from draftwood.plugins.trees.options import BestFirstOptions
 from draftwood.plugins.trees.scoring import depth_limit, scored
 
@@ -33,9 +33,15 @@ class BestFirst(TreePolicy):
         self.options = options
 
     def grow(
-        self, anchor: int, proposal: Proposal, limits: Limits, go_on: GoOn, rng: Randomness
+        self,
+        anchor: int,
+        proposal: Proposal,
+        limits: Limits,
+        should_expand: ShouldExpand,
+        rng: Randomness,
     ) -> TokenTree:
-        """The best tree of min(max_nodes, limits.nodes) draft nodes; fewer if the law has fewer.
+        """The best tree of min(max_nodes, limits.nodes) draft nodes; fewer if the distribution has
+        fewer.
 
         Raises TreeError if form is heap and the proposal has no table.
         """
@@ -52,11 +58,11 @@ class BestFirst(TreePolicy):
             if form == "heap":
                 raise TreeError(
                     f"{type(proposal).__name__} has no table for a heap to search; "
-                    "use form: auto or levelled"
+                    "use form: auto or by_level"
                 )
         # A level asks about nodes whose place in the order it does not know yet.
         floor = min(limits.floors[1:], default=-math.inf)
-        return levelled(anchor, proposal, nodes, depth, go_on, floor=floor)
+        return grow_by_level(anchor, proposal, nodes, depth, should_expand, floor=floor)
 
 
 def _by_heap(
@@ -65,7 +71,7 @@ def _by_heap(
     """The best tree from the narrowest table that shows it; None if the proposal has no table."""
     width = min(WIDTH, nodes)
     while (table := proposal.table(width)) is not None:
-        tree = heap(anchor, table, nodes, depth, floors, width)
+        tree = best_first_search(anchor, table, nodes, depth, floors, width)
         if tree is not None:
             return tree
         width = min(4 * width, nodes)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from draftwood.core.draws import Draws
 from draftwood.core.errors import TreeError
-from draftwood.core.interfaces import GoOn, TreePolicy
+from draftwood.core.interfaces import ShouldExpand, TreePolicy
 from draftwood.core.proposals import Mixture, Proposal
 from draftwood.core.randomness import Randomness
 from draftwood.core.tree import TokenTree
@@ -27,12 +27,17 @@ class Branches(TreePolicy):
         self.options = options or BranchesOptions()
 
     def grow(
-        self, anchor: int, proposal: Proposal, limits: Limits, go_on: GoOn, rng: Randomness
+        self,
+        anchor: int,
+        proposal: Proposal,
+        limits: Limits,
+        should_expand: ShouldExpand,
+        rng: Randomness,
     ) -> TokenTree:
         """At most `limits.nodes` draft nodes, best path scores of the mixture first.
 
-        Branches that are never taken are left out. Raises TreeError for another form of law.
-        """
+        Branches that are never taken are left out. Raises TreeError for another form of
+        distribution."""
         mixture = scored(_mixture(proposal, "branches"), self.options.score_temperature)
         assert isinstance(mixture, Mixture)
         depth = depth_limit(mixture, limits)
@@ -46,17 +51,21 @@ class Branches(TreePolicy):
 class Lottery(TreePolicy):
     """One greedy branch, drawn from the tempered prior: DBlast as published, for `ratio`.
 
-    A branch is a whole path, but its tokens have a law each: given the drafts before it, token x
-    is proposed with the share q~(x) that the branches which agree so far and go on with x have of
-    the prior. That is the mixture's law at temperature 0. With q~ the rejection rules are exact,
-    and never accept less than asking for the drawn branch's own tokens.
-    """
+    A branch is a whole path, but its tokens have a distribution each: given the drafts before it,
+    token x is proposed with the share q~(x) that the branches which agree so far and go on with x
+    have of the prior. That is the mixture's distribution at temperature 0. With q~ the rejection
+    rules are exact, and never accept less than asking for the drawn branch's own tokens."""
 
     def __init__(self, options: LotteryOptions | None = None) -> None:
         self.options = options or LotteryOptions()
 
     def grow(
-        self, anchor: int, proposal: Proposal, limits: Limits, go_on: GoOn, rng: Randomness
+        self,
+        anchor: int,
+        proposal: Proposal,
+        limits: Limits,
+        should_expand: ShouldExpand,
+        rng: Randomness,
     ) -> TokenTree:
         """A chain of at most `length` draft nodes; its length does not depend on the draw.
 
@@ -74,13 +83,14 @@ class Lottery(TreePolicy):
 
 
 def lottery_chain(anchor: int, mixture: Mixture, drawn: int, length: int) -> TokenTree:
-    """The chain of `length` draft nodes that branch `drawn` gives, with the law of each."""
+    """The chain of `length` draft nodes that branch `drawn` gives, with the distribution of
+    each."""
     paths, weights = mixture.greedy()[:, :length], mixture.weights()
     chain = paths[drawn]
     # agree[z, d]: branch z has the chain's first d tokens.
     same = (paths == chain).long().cumprod(1).bool()
-    agree = torch.cat([torch.ones_like(same[:, :1]), same[:, :-1]], 1)
-    mass = weights[:, None] * agree  # K, length
+    broadcast_from_rank0 = torch.cat([torch.ones_like(same[:, :1]), same[:, :-1]], 1)
+    mass = weights[:, None] * broadcast_from_rank0  # K, length
     mass = mass / mass.sum(0)
     q = mass.new_zeros((length, mixture.vocabulary.size))
     q.scatter_add_(1, paths.T, mass.T)
@@ -91,12 +101,12 @@ def lottery_chain(anchor: int, mixture: Mixture, drawn: int, length: int) -> Tok
         list(range(length + 1)),
         [0.0, *scores.tolist()],
         Draws.CHAIN,
-        q.to(_law_dtype(mixture.logits)),
+        q.to(_distribution_dtype(mixture.logits)),
     )
 
 
-def _law_dtype(logits: Tensor) -> torch.dtype:
-    """What `sampling_law` would compute these logits' laws in."""
+def _distribution_dtype(logits: Tensor) -> torch.dtype:
+    """What `sampling_probs` would compute these logits' distributions in."""
     return torch.promote_types(logits.dtype, torch.float32)
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from draftwood.core import devices
-from draftwood.core.interfaces.tree import GoOn
+from draftwood.core.interfaces.tree import ShouldExpand
 from draftwood.core.proposals import Proposal
 from draftwood.core.tree import TokenTree
 
@@ -15,12 +15,12 @@ FEW = 8
 """Tokens of a branch that are looked at first. Twice as many each time it was not enough."""
 
 
-def levelled(
+def grow_by_level(
     anchor: int,
     proposal: Proposal,
     nodes: int,
     depth: int,
-    go_on: GoOn,
+    should_expand: ShouldExpand,
     beam: int | None = None,
     floor: float = -math.inf,
 ) -> TokenTree:
@@ -31,22 +31,21 @@ def levelled(
 
     beam: most nodes of a level that are gone on from, and most children of each; None for as many
     as could matter, which gives the best tree there is. That tree is first looked for among few
-    tokens of each law. It is right if its last node is better than any token that was left out:
-    all below such a token is worse still. On a device that it would have to wait for it asks for
-    nothing, where the form of the law allows it, and the tree stays there.
-    """
+    tokens of each distribution. It is right if its last node is better than any token that was left
+    out: all below such a token is worse still. On a device that it would have to wait for it asks
+    for nothing, where the form of the distribution allows it, and the tree stays there."""
     if beam is None and _needs_no_answer(proposal):
         return _unasked(proposal, nodes, depth).tree(anchor)
     if beam is None and not proposal.pass_per_level:
         width = max(FEW, nodes // 4)
         while (few := proposal.shortlisted(width)) is not proposal:
-            found, missed = _grown(few, nodes, depth, nodes, None)
-            if missed == -math.inf or float(found.floor) > missed:
+            found, unlisted_bound = _grown(few, nodes, depth, nodes, None)
+            if unlisted_bound == -math.inf or float(found.floor) > unlisted_bound:
                 return found.tree(anchor)
             width *= 2
 
     def ask(found: "_Levels") -> bool:
-        return go_on(found.tree(anchor))
+        return should_expand(found.tree(anchor))
 
     lowest = floor if proposal.pass_per_level else -math.inf
     return _grown(proposal, nodes, depth, beam or nodes, ask, lowest)[0].tree(anchor)
@@ -68,11 +67,11 @@ def _grown(
     found = _Levels(nodes, proposal.device)
     frontier = proposal.root()
     scores = torch.zeros(1, dtype=torch.float64, device=proposal.device)
-    missed = torch.full((1,), -torch.inf, dtype=torch.float64, device=proposal.device)
+    unlisted_bound = torch.full((1,), -torch.inf, dtype=torch.float64, device=proposal.device)
     for level in range(1, depth + 1):
         children = proposal.expand(frontier, min(beam, nodes))
-        if children.missed is not None:
-            missed = torch.maximum(missed, (scores + children.missed).max())
+        if children.unlisted_bound is not None:
+            unlisted_bound = torch.maximum(unlisted_bound, (scores + children.unlisted_bound).max())
         width = children.tokens.shape[1]
         every = (scores[:, None] + children.log_q.double()).flatten()
         able = (every > found.floor.clamp(min=lowest)).nonzero().squeeze(1)
@@ -89,17 +88,17 @@ def _grown(
             break
         scores = scores[:alive]
         frontier = proposal.advance(frontier, rows[:alive], tokens[:alive])
-    return found, float(missed)
+    return found, float(unlisted_bound)
 
 
 def _needs_no_answer(proposal: Proposal) -> bool:
     """Whether a tree's size is known without looking: any token may follow, so there are always
-    enough nodes. (A law so sharp that it rounds to zeros gives nodes of probability zero; they
-    come last, and no rule is misled by them.)"""
+    enough nodes. (A distribution so sharp that it rounds to zeros gives nodes of probability zero;
+    they come last, and no rule is misled by them.)"""
     sampling = proposal.sampling
     cut = (sampling.top_k, sampling.top_p, sampling.min_p) != (None, None, None)
     return not (
-        devices.free_to_ask(proposal.device)
+        devices.reads_without_sync(proposal.device)
         or proposal.pass_per_level
         or sampling.greedy
         or cut
@@ -159,7 +158,7 @@ class _Levels:
         grown = torch.zeros(self._size, dtype=torch.long, device=order.device)
         grown[order + 1] = torch.arange(1, order.shape[0] + 1, device=order.device)
         parents = grown[parents[order]]
-        if not devices.free_to_ask(order.device):
+        if not devices.reads_without_sync(order.device):
             return TokenTree(
                 _after(anchor, tokens[order]),
                 _after(-1, parents),

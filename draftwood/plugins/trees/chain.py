@@ -1,6 +1,6 @@
 """A chain: the best token, then the best token after it (Leviathan et al. 2023, greedy drafts)."""
 
-from draftwood.core.interfaces.tree import GoOn, TreePolicy
+from draftwood.core.interfaces.tree import ShouldExpand, TreePolicy
 from draftwood.core.proposals import Proposal
 from draftwood.core.randomness import Randomness
 from draftwood.core.tree import TokenTree
@@ -17,7 +17,12 @@ class Chain(TreePolicy):
         self.options = options
 
     def grow(
-        self, anchor: int, proposal: Proposal, limits: Limits, go_on: GoOn, rng: Randomness
+        self,
+        anchor: int,
+        proposal: Proposal,
+        limits: Limits,
+        should_expand: ShouldExpand,
+        rng: Randomness,
     ) -> TokenTree:
         """A path of at most `length` draft nodes. Equal tokens: the lowest id."""
         length = min(limits.nodes, depth_limit(proposal, limits))
@@ -27,4 +32,4 @@ class Chain(TreePolicy):
             return TokenTree.root(anchor)
         proposal = scored(proposal, self.options.score_temperature)
         paths = [(0,) * n for n in range(1, length + 1)]
-        return follow(anchor, proposal, paths, length, length, go_on)
+        return follow(anchor, proposal, paths, length, length, should_expand)

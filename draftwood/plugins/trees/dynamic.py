@@ -6,12 +6,12 @@ expanded to their `top_k` best children each, level by level, and of all nodes s
 came by, and where neither beam nor depth binds, of all nodes.
 """
 
-from draftwood.core.interfaces.tree import GoOn, TreePolicy
+from draftwood.core.interfaces.tree import ShouldExpand, TreePolicy
 from draftwood.core.proposals import Proposal
 from draftwood.core.randomness import Randomness
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Limits
-from draftwood.plugins.trees.by_level import levelled
+from draftwood.plugins.trees.by_level import grow_by_level
 from draftwood.plugins.trees.options import DynamicOptions
 from draftwood.plugins.trees.scoring import depth_limit, scored
 
@@ -23,7 +23,12 @@ class Dynamic(TreePolicy):
         self.options = options
 
     def grow(
-        self, anchor: int, proposal: Proposal, limits: Limits, go_on: GoOn, rng: Randomness
+        self,
+        anchor: int,
+        proposal: Proposal,
+        limits: Limits,
+        should_expand: ShouldExpand,
+        rng: Randomness,
     ) -> TokenTree:
         """At most min(total_tokens, limits.nodes) draft nodes, best scores first."""
         options = self.options
@@ -32,4 +37,4 @@ class Dynamic(TreePolicy):
         if nodes < 1 or depth < 1:
             return TokenTree.root(anchor)
         proposal = scored(proposal, options.score_temperature)
-        return levelled(anchor, proposal, nodes, depth, go_on, options.top_k)
+        return grow_by_level(anchor, proposal, nodes, depth, should_expand, options.top_k)

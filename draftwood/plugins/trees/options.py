@@ -1,8 +1,8 @@
 """YAML options of the bundled tree policies. Imports no torch.
 
 `score_temperature` is shared: trees are judged by `match`, which is exact for any scores, and the
-drafter's law at a low temperature is far too sure of itself to rank nodes or to set a budget.
-"""
+drafter's distribution at a low temperature is far too sure of itself to rank nodes or to set a
+budget."""
 
 from typing import Any, Literal
 
@@ -18,9 +18,9 @@ RankPath = tuple[int, ...]
 class ChainOptions:
     """One path of best tokens.
 
-    length: most draft nodes, None for as deep as the drafter goes. score_temperature: of the law
-    that path scores come from, None for the request's own but at least 0.8 (1.3 for a Markov law).
-    """
+    length: most draft nodes, None for as deep as the drafter goes. score_temperature: of the
+    distribution that path scores come from, None for the request's own but at least 0.8 (1.3 for a
+    Markov distribution)."""
 
     length: int | None = field(default=None, validator=optional(ge(1)))
     score_temperature: float | None = field(default=None, validator=optional(gt(0.0)))
@@ -30,15 +30,14 @@ class ChainOptions:
 class BestFirstOptions:
     """The tree of highest path scores (BASTION).
 
-    max_nodes: most draft nodes. score_temperature: of the law that path scores come from, None
-    for the request's own but at least 0.8 (1.3 for a Markov law). form: heap (on the host),
-    levelled (tensors), or auto: the heap on a CPU where the proposal has a table; the result is the
-    same.
-    """
+    max_nodes: most draft nodes. score_temperature: of the distribution that path scores come from,
+    None for the request's own but at least 0.8 (1.3 for a Markov distribution). form: heap (on the
+    host), by_level (tensors), or auto: the heap on a CPU where the proposal has a table; the result
+    is the same."""
 
     max_nodes: int = field(default=256, validator=ge(1))
     score_temperature: float | None = field(default=None, validator=optional(gt(0.0)))
-    form: Literal["auto", "heap", "levelled"] = "auto"
+    form: Literal["auto", "heap", "by_level"] = "auto"
 
 
 @frozen
@@ -46,9 +45,8 @@ class DynamicOptions:
     """A beam of each level, then the best of all levels (EAGLE-2 and EAGLE-3).
 
     top_k: most nodes of a level that are gone on from, and most children of each. depth: deepest
-    level. total_tokens: most draft nodes. score_temperature: of the law that path scores come
-    from, None for the request's own but at least 0.8 (1.3 for a Markov law).
-    """
+    level. total_tokens: most draft nodes. score_temperature: of the distribution that path scores
+    come from, None for the request's own but at least 0.8 (1.3 for a Markov distribution)."""
 
     top_k: int = field(default=10, validator=ge(1))
     depth: int = field(default=7, validator=ge(1))
@@ -79,9 +77,8 @@ class StaticOptions:
 
     topology: eagle, the 25 nodes of EAGLE-1. paths: a shape of one's own as rank paths, [[0], [1],
     [0, 0]] for the two best first tokens and the best one after the best; it replaces topology.
-    score_temperature: of the law that path scores come from, None for the request's own but at
-    least 0.8 (1.3 for a Markov law).
-    """
+    score_temperature: of the distribution that path scores come from, None for the request's own
+    but at least 0.8 (1.3 for a Markov distribution)."""
 
     topology: Literal["eagle"] = "eagle"
     paths: tuple[RankPath, ...] = field(default=(), validator=_prefix_closed)
@@ -92,9 +89,8 @@ class StaticOptions:
 class BranchesOptions:
     """The greedy branches of a mixture, merged where they agree.
 
-    score_temperature: of the law that path scores come from, None for the request's own but at
-    least 0.8.
-    """
+    score_temperature: of the distribution that path scores come from, None for the request's own
+    but at least 0.8."""
 
     score_temperature: float | None = field(default=None, validator=optional(gt(0.0)))
 
@@ -111,7 +107,7 @@ class LotteryOptions:
 
 @frozen
 class SampledOptions:
-    """Chains and trees drawn from the proposal's own law.
+    """Chains and trees drawn from the proposal's own distribution.
 
     widths: children of each node, depth by depth: [3, 2, 1] draws 3, then 2 for each, then 1 for
     each; empty draws a chain as deep as the drafter goes. replacement: whether siblings are

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from draftwood.core.interfaces.tree import GoOn
+from draftwood.core.interfaces.tree import ShouldExpand
 from draftwood.core.proposals import Proposal, Table
 from draftwood.core.tree import TokenTree
 
@@ -18,7 +18,7 @@ def follow(
     paths: Sequence[tuple[int, ...]],
     nodes: int,
     depth: int,
-    go_on: GoOn,
+    should_expand: ShouldExpand,
 ) -> TokenTree:
     """The tree of these rank paths, (0, 2) being the third-best token after the best.
 
@@ -32,7 +32,11 @@ def follow(
             levels[len(path) - 1].append(path)
     width = 1 + max((path[-1] for level in levels for path in level), default=0)
     table = proposal.table(width) if proposal.device.type == "cpu" else None
-    found = _look_up(table, levels) if table else _expand(anchor, proposal, levels, nodes, go_on)
+    found = (
+        _look_up(table, levels)
+        if table
+        else _expand(anchor, proposal, levels, nodes, should_expand)
+    )
     return _tree(anchor, found, nodes)
 
 
@@ -57,7 +61,7 @@ def _expand(
     proposal: Proposal,
     levels: Sequence[Sequence[tuple[int, ...]]],
     nodes: int,
-    go_on: GoOn,
+    should_expand: ShouldExpand,
 ) -> list[Node]:
     found: list[Node] = []
     frontier, scores = proposal.root(), [0.0]
@@ -73,7 +77,7 @@ def _expand(
         found.extend((score, path, token) for _, token, score, path in kept)
         if not kept or depth + 1 == len(levels) or not levels[depth + 1]:
             break
-        if proposal.pass_per_level and not go_on(_tree(anchor, found, nodes)):
+        if proposal.pass_per_level and not should_expand(_tree(anchor, found, nodes)):
             break
         rows = torch.tensor([row for row, *_ in kept], device=children.tokens.device)
         chosen = torch.tensor([token for _, token, *_ in kept], device=children.tokens.device)

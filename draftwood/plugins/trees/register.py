@@ -18,7 +18,7 @@ from draftwood.plugins.trees.options import (
 
 
 def _scored(options: Any) -> TreeTraits:
-    """Nodes are chosen by scores; any form of law will do."""
+    """Nodes are chosen by scores; any form of distribution will do."""
     return TreeTraits(Draws.DETERMINISTIC)
 
 
@@ -66,7 +66,7 @@ def draftwood_register_trees() -> Iterable[Plugin]:
         ),
         Plugin(
             "sampled",
-            "chains and trees drawn from the drafter's law, for the rejection rules",
+            "chains and trees drawn from the drafter's distribution, for the rejection rules",
             SampledOptions,
             f"{home}.sampled:Sampled",
             lambda options: TreeTraits(options.draws),

@@ -1,10 +1,10 @@
-"""`sampled`: chains and trees whose nodes are drawn from the proposal's own law."""
+"""`sampled`: chains and trees whose nodes are drawn from the proposal's own distribution."""
 
 import torch
 from torch import Tensor
 
 from draftwood.core.draws import Draws
-from draftwood.core.interfaces import GoOn, TreePolicy
+from draftwood.core.interfaces import ShouldExpand, TreePolicy
 from draftwood.core.proposals import Frontier, Proposal
 from draftwood.core.randomness import Randomness
 from draftwood.core.tree import TokenTree
@@ -14,7 +14,7 @@ from draftwood.plugins.trees.scoring import depth_limit
 
 
 class Sampled(TreePolicy):
-    """Draws level by level, and carries with every node exactly the law it was drawn from.
+    """Draws level by level, and carries with every node exactly the distribution it was drawn from.
 
     Growth is predictable: whether a node is drawn depends on limits set before the round and on
     nodes drawn before it, never on its own score, and nothing that was drawn is dropped. That is
@@ -25,7 +25,12 @@ class Sampled(TreePolicy):
         self.options = options
 
     def grow(
-        self, anchor: int, proposal: Proposal, limits: Limits, go_on: GoOn, rng: Randomness
+        self,
+        anchor: int,
+        proposal: Proposal,
+        limits: Limits,
+        should_expand: ShouldExpand,
+        rng: Randomness,
     ) -> TokenTree:
         depth = depth_limit(proposal, limits)
         widths = self.options.widths[:depth] or (1,) * depth
@@ -34,9 +39,9 @@ class Sampled(TreePolicy):
             return TokenTree.root(anchor)
         frontier, nodes = proposal.root(), [0]
         for level, width in enumerate(widths, 1):
-            if level > 1 and proposal.pass_per_level and not go_on(growing.tree()):
+            if level > 1 and proposal.pass_per_level and not should_expand(growing.tree()):
                 break
-            rows, tokens, added = growing.draw(proposal.law(frontier), nodes, level, width, rng)
+            rows, tokens, added = growing.draw(proposal.probs(frontier), nodes, level, width, rng)
             if not added or growing.full or level == len(widths):
                 break
             frontier = _advance(proposal, frontier, rows, tokens)
@@ -50,48 +55,49 @@ class _Growing:
     def __init__(self, anchor: int, draws: Draws, limit: int) -> None:
         self.draws, self.limit = draws, limit
         self.tokens, self.parents, self.depths, self.log_rho = [anchor], [-1], [0], [0.0]
-        self.laws: list[Tensor] = []
+        self.distributions: list[Tensor] = []
 
     @property
     def full(self) -> bool:
-        return len(self.laws) >= self.limit
+        return len(self.distributions) >= self.limit
 
     def tree(self) -> TokenTree:
-        if not self.laws:
+        if not self.distributions:
             return TokenTree.root(self.tokens[0])
-        q = torch.stack(self.laws)
+        q = torch.stack(self.distributions)
         return TokenTree.of(self.tokens, self.parents, self.depths, self.log_rho, self.draws, q)
 
     def draw(
-        self, laws: Tensor, nodes: list[int], level: int, width: int, rng: Randomness
+        self, distributions: Tensor, nodes: list[int], level: int, width: int, rng: Randomness
     ) -> tuple[list[int], list[int], list[int]]:
-        """`width` children for each of `nodes`, whose laws are the rows of `laws`, as long as the
-        limit allows. Returns rows, tokens and indices of the new nodes."""
+        """`width` children for each of `nodes`, whose distributions are the rows of
+        `distributions`, as long as the limit allows. Returns rows, tokens and indices of the new
+        nodes."""
         rows: list[int] = []
         start = len(self.tokens)
         for row, parent in enumerate(nodes):
-            law = laws[row]
+            probs = distributions[row]
             for _ in range(width):
-                if self.full or not float(law.sum()) > 0:
+                if self.full or not float(probs.sum()) > 0:
                     break
                 # Keyed by depth, not by position: the stream is this round's own.
-                token = rng.categorical(law, level, len(self.tokens) - start)
-                conditional = float(laws[row, token].double().log())
+                token = rng.categorical(probs, level, len(self.tokens) - start)
+                conditional = float(distributions[row, token].double().log())
                 self.tokens.append(token)
                 self.parents.append(parent)
                 self.depths.append(level)
                 self.log_rho.append(self.log_rho[parent] + conditional)
-                self.laws.append(law)
+                self.distributions.append(probs)
                 rows.append(row)
                 if self.draws is Draws.WITHOUT_REPLACEMENT:
-                    law = _without(law, token)
+                    probs = _without(probs, token)
         added = list(range(start, len(self.tokens)))
         return rows, self.tokens[start:], added
 
 
-def _without(law: Tensor, token: int) -> Tensor:
-    """The law of the next draw once `token` is taken; all zero if nothing is left."""
-    rest = law.clone()
+def _without(probs: Tensor, token: int) -> Tensor:
+    """The distribution of the next draw once `token` is taken; all zero if nothing is left."""
+    rest = probs.clone()
     rest[token] = 0.0
     total = rest.sum()
     return rest / total if total > 0 else rest

@@ -1,4 +1,5 @@
-"""The law that scores a deterministic tree, which need not be the law anyone samples from."""
+"""The distribution that scores a deterministic tree, which need not be the distribution anyone
+samples from."""
 
 from draftwood.core.proposals import Proposal
 from draftwood.core.values import Limits
@@ -7,12 +8,13 @@ from draftwood.core.values import Limits
 def scored(proposal: Proposal, score_temperature: float | None) -> Proposal:
     """`proposal` at the temperature that its trees are scored with.
 
-    score_temperature: None for the request's own, but at least the proposal's `coldest`. Filters
-    stay as they are.
-    `match` stays exact whatever scores a tree (maths: any deterministic tree will do).
-    """
+    score_temperature: None for the request's own, but at least the proposal's
+    `min_score_temperature`. Filters stay as they are. `match` stays exact whatever scores a tree
+    (maths: any deterministic tree will do)."""
     own = proposal.sampling.temperature
-    wanted = max(own, proposal.coldest) if score_temperature is None else score_temperature
+    wanted = (
+        max(own, proposal.min_score_temperature) if score_temperature is None else score_temperature
+    )
     return proposal if wanted == own else proposal.tempered(wanted)
 
 

@@ -4,7 +4,7 @@ A shape is a prefix-closed set of rank paths. EAGLE's has 25 nodes over five lev
 drafter is sure least often, then narrowing to the best continuations.
 """
 
-from draftwood.core.interfaces.tree import GoOn, TreePolicy
+from draftwood.core.interfaces.tree import ShouldExpand, TreePolicy
 from draftwood.core.proposals import Proposal
 from draftwood.core.randomness import Randomness
 from draftwood.core.tree import TokenTree
@@ -38,11 +38,16 @@ class Static(TreePolicy):
         self.paths = options.paths or TOPOLOGIES[options.topology]
 
     def grow(
-        self, anchor: int, proposal: Proposal, limits: Limits, go_on: GoOn, rng: Randomness
+        self,
+        anchor: int,
+        proposal: Proposal,
+        limits: Limits,
+        should_expand: ShouldExpand,
+        rng: Randomness,
     ) -> TokenTree:
         """The shape, or the `limits.nodes` best-scored nodes of it; growth order is by score."""
         depth = min(depth_limit(proposal, limits), max(map(len, self.paths)))
         if limits.nodes < 1 or depth < 1:
             return TokenTree.root(anchor)
         proposal = scored(proposal, self.options.score_temperature)
-        return follow(anchor, proposal, self.paths, limits.nodes, depth, go_on)
+        return follow(anchor, proposal, self.paths, limits.nodes, depth, should_expand)

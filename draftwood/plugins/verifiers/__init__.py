@@ -1,1 +1,1 @@
-"""Verifiers: each commits tokens so that the output law is the target's."""
+"""Verifiers: each commits tokens so that the output distribution is the target's."""

@@ -1,7 +1,7 @@
 """`auto`: the `triton` verifier where its kernels run, else the rule of the same name."""
 
 from draftwood.core.errors import RequestError
-from draftwood.core.interfaces import NodeLaws, Target, Verifier
+from draftwood.core.interfaces import NodeDistributions, Target, Verifier
 from draftwood.core.kernels.triton.available import missing
 from draftwood.core.randomness import Randomness
 from draftwood.core.tree import TokenTree
@@ -47,7 +47,7 @@ class Auto(Verifier):
         self.picked.bind(target)
         self.kernels = self.picked.kernels
 
-    def judge(self, laws: NodeLaws, tree: TokenTree, rng: Randomness) -> Verdict:
+    def judge(self, distributions: NodeDistributions, tree: TokenTree, rng: Randomness) -> Verdict:
         if self.picked is None:
             raise RequestError("verifier auto picks when it is bound to a target: bind it first")
-        return self.picked.judge(laws, tree, rng)
+        return self.picked.judge(distributions, tree, rng)

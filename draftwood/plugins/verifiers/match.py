@@ -1,6 +1,6 @@
 """`match`: draw from the target, and follow the tree while it holds the draw."""
 
-from draftwood.core.interfaces import NodeLaws, Verifier
+from draftwood.core.interfaces import NodeDistributions, Verifier
 from draftwood.core.randomness import Randomness
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Verdict
@@ -20,19 +20,19 @@ class Match(Verifier):
     def __init__(self, options: MatchOptions | None = None) -> None:
         self.options = options or MatchOptions()
 
-    def judge(self, laws: NodeLaws, tree: TokenTree, rng: Randomness) -> Verdict:
+    def judge(self, distributions: NodeDistributions, tree: TokenTree, rng: Randomness) -> Verdict:
         """Walk `tree` from the root; the first draw that no child carries is the bonus.
 
-        laws: p at each of the N+1 nodes, (V,) each; only visited nodes are computed.
+        distributions: p at each of the N+1 nodes, (V,) each; only visited nodes are computed.
         Raises NonFiniteLogits naming the node if its row is NaN or has no finite entry.
         """
         accepted, node = [0], 0
         tokens, children = tree.token_list, tree.children
         while True:
-            if laws.greedy:
-                token = laws.argmax(node)
+            if distributions.greedy:
+                token = distributions.argmax(node)
             else:
-                token = rng.categorical(laws.law(node), laws.position(node))
+                token = rng.categorical(distributions.probs(node), distributions.position(node))
             matching = (child for child in children[node] if tokens[child] == token)
             child = next(matching, None)
             if child is None:

@@ -1,6 +1,6 @@
 """`multi_round`: rejection among siblings, for trees that were sampled from the drafter."""
 
-from draftwood.core.interfaces import NodeLaws, Verifier
+from draftwood.core.interfaces import NodeDistributions, Verifier
 from draftwood.core.randomness import Randomness
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Verdict
@@ -12,22 +12,22 @@ class MultiRound(Verifier):
     """Judges a node's children one after the other, each against what the earlier ones left of p.
 
     SpecInfer's multi-step sampling (2305.09781); with children drawn without replacement, each
-    against its own renormalised law, as in recursive rejection sampling. Exact for chains, for
-    i.i.d. children (every draw is judged, duplicates too) and for children without replacement.
+    against its own renormalised distribution, as in recursive rejection sampling. Exact for chains,
+    for i.i.d. children (every draw is judged, duplicates too) and for children without replacement.
     """
 
     def __init__(self, options: MultiRoundOptions | None = None) -> None:
         self.options = options or MultiRoundOptions()
 
-    def judge(self, laws: NodeLaws, tree: TokenTree, rng: Randomness) -> Verdict:
+    def judge(self, distributions: NodeDistributions, tree: TokenTree, rng: Randomness) -> Verdict:
         """Walk the tree; where every child is rejected, draw from what is left of p.
 
-        laws: p at each node, (V,). tree: children in draw order, q (N, V) each node's own law.
-        Raises NonFiniteLogits naming the node if its row is NaN or has no finite entry.
-        """
+        distributions: p at each node, (V,). tree: children in draw order, q (N, V) each node's own
+        distribution. Raises NonFiniteLogits naming the node if its row is NaN or has no finite
+        entry."""
         accepted, node = [0], 0
         while True:
-            p, position = laws.law(node), laws.position(node)
+            p, position = distributions.probs(node), distributions.position(node)
             children = tree.children[node]
             for draw, child in enumerate(children):
                 assert tree.q is not None

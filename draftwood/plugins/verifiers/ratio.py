@@ -1,6 +1,6 @@
 """`ratio`: the classic rejection rule for a chain that was sampled from the drafter."""
 
-from draftwood.core.interfaces import NodeLaws, Verifier
+from draftwood.core.interfaces import NodeDistributions, Verifier
 from draftwood.core.randomness import Randomness
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Verdict
@@ -12,25 +12,31 @@ class Ratio(Verifier):
     """Accepts a token x drawn from q with probability min(1, p(x) / q(x)).
 
     Leviathan et al. 2023 (2211.17192), Chen et al. 2023 (2302.01318). Exact for chains whose
-    nodes carry the law they were drawn from.
+    nodes carry the distribution they were drawn from.
     """
 
     def __init__(self, options: RatioOptions | None = None) -> None:
         self.options = options or RatioOptions()
 
-    def judge(self, laws: NodeLaws, tree: TokenTree, rng: Randomness) -> Verdict:
+    def judge(self, distributions: NodeDistributions, tree: TokenTree, rng: Randomness) -> Verdict:
         """Walk the chain; the first rejection draws from the residual max(p - q, 0).
 
-        laws: p at each node, (V,). tree: a chain, q (N, V) the laws it was drawn from.
-        Raises NonFiniteLogits naming the node if its row is NaN or has no finite entry.
-        """
+        distributions: p at each node, (V,). tree: a chain, q (N, V) the distributions it was drawn
+        from. Raises NonFiniteLogits naming the node if its row is NaN or has no finite entry."""
         accepted, node = [0], 0
         while tree.children[node]:
             (child,) = tree.children[node]
             assert tree.q is not None
-            p, q, position = laws.law(node), tree.q[child - 1], laws.position(node)
+            p, q, position = (
+                distributions.probs(node),
+                tree.q[child - 1],
+                distributions.position(node),
+            )
             if not rng.accept(ratio(p, q, tree.token_list[child]), position):
                 return Verdict(tuple(accepted), rng.categorical(residual(p, q), position, 1))
             accepted.append(child)
             node = child
-        return Verdict(tuple(accepted), rng.categorical(laws.law(node), laws.position(node)))
+        return Verdict(
+            tuple(accepted),
+            rng.categorical(distributions.probs(node), distributions.position(node)),
+        )

@@ -76,15 +76,18 @@ def _triton(options: TritonOptions) -> VerifierTraits:
         draws=RULE_DRAWS[options.rule],
         seed_parity=options.rule == "match",
         devices=None if interpreting() else frozenset({"cuda"}),
-        elsewhere="use: auto picks by the device; TRITON_INTERPRET=1 in the environment runs the "
+        unsupported_device_hint="use: auto picks by the device; "
+        "TRITON_INTERPRET=1 in the environment runs the "
         "kernels on any, in Triton's interpreter, which is slow",
     )
 
 
 def _auto(options: AutoOptions) -> VerifierTraits:
-    def picks(device: str) -> str:
+    def resolve_for_device(device: str) -> str:
         return options.rule if missing(device) else f"triton, rule {options.rule}"
 
     return VerifierTraits(
-        draws=RULE_DRAWS[options.rule], seed_parity=options.rule == "match", picks=picks
+        draws=RULE_DRAWS[options.rule],
+        seed_parity=options.rule == "match",
+        resolve_for_device=resolve_for_device,
     )

@@ -1,13 +1,14 @@
-"""What two rejection rules share: the law that is left after a draft token was rejected."""
+"""What two rejection rules share: the distribution that is left after a draft token was
+rejected."""
 
 from torch import Tensor
 
 
 def residual(p: Tensor, q: Tensor) -> Tensor:
-    """norm(max(p - q, 0)), (V,): the law after a token drawn from q was rejected.
+    """norm(max(p - q, 0)), (V,): the distribution after a token drawn from q was rejected.
 
     A sum of zero means that p and q are equal, up to rounding; then what was rejected had
-    probability zero of being so, and the law is still p.
+    probability zero of being so, and the distribution is still p.
     """
     left = (p - q).clamp_min(0.0)
     total = left.sum()

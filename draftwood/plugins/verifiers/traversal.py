@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from draftwood.core.interfaces import NodeLaws, Verifier
+from draftwood.core.interfaces import NodeDistributions, Verifier
 from draftwood.core.randomness import Randomness
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Verdict
@@ -20,45 +20,45 @@ class Traversal(Verifier):
     def __init__(self, options: TraversalOptions | None = None) -> None:
         self.options = options or TraversalOptions()
 
-    def judge(self, laws: NodeLaws, tree: TokenTree, rng: Randomness) -> Verdict:
+    def judge(self, distributions: NodeDistributions, tree: TokenTree, rng: Randomness) -> Verdict:
         """Visit the tree depth first, children in draw order; the first node accepted on the way
-        back is the end of the path, and the bonus comes from what is left of its law.
+        back is the end of the path, and the bonus comes from what is left of its distribution.
 
-        laws: p at each node, (V,). tree: children in draw order, q (N, V) each node's own law.
-        Raises NonFiniteLogits naming the node if its row is NaN or has no finite entry.
-        """
+        distributions: p at each node, (V,). tree: children in draw order, q (N, V) each node's own
+        distribution. Raises NonFiniteLogits naming the node if its row is NaN or has no finite
+        entry."""
         # A leaf's draw decides about its ancestors, so one position may be judged again next
         # round: the draws of different rounds must differ.
-        rng = rng.stream(f"traversal/{laws.round}")
-        verdict = _visit(0, 1.0, laws, tree, rng)
+        rng = rng.stream(f"traversal/{distributions.round}")
+        verdict = _visit(0, 1.0, distributions, tree, rng)
         assert verdict is not None, "the root is always accepted"
         return verdict
 
 
 def _visit(
-    node: int, potential: float, laws: NodeLaws, tree: TokenTree, rng: Randomness
+    node: int, potential: float, distributions: NodeDistributions, tree: TokenTree, rng: Randomness
 ) -> Verdict | None:
     """The verdict if `node` or something below it is accepted, else None.
 
     potential: in [0, 1], the probability with which the path so far may still be accepted.
     """
-    p = laws.law(node)
+    p = distributions.probs(node)
     for child in tree.children[node]:
         assert tree.q is not None
         q = tree.q[child - 1]
         below = min(1.0, potential * ratio(p, q, tree.token_list[child]))
-        verdict = _visit(child, below, laws, tree, rng)
+        verdict = _visit(child, below, distributions, tree, rng)
         if verdict is not None:
             return verdict
         potential, p = rejected(potential, p, q)
-    position = laws.position(node)
+    position = distributions.position(node)
     if node == 0 or rng.accept(potential, position, 2 * node):
         return Verdict(tuple(tree.path(node)), rng.categorical(p, position, 2 * node + 1))
     return None
 
 
 def rejected(potential: float, p: Tensor, q: Tensor) -> tuple[float, Tensor]:
-    """The node's potential and law after a child drawn from q was rejected.
+    """The node's potential and distribution after a child drawn from q was rejected.
 
     With R = max(a p - q, 0) and S its sum they are S / (S + 1 - a) and R / S. Written so, and not
     with 1 - q(x) in the denominator, which is another number and biased.

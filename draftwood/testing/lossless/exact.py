@@ -1,4 +1,4 @@
-"""The exact law of a pipeline's own parts around a toy target and a toy drafter."""
+"""The exact distribution of a pipeline's own parts around a toy target and a toy drafter."""
 
 import os
 import tempfile
@@ -10,7 +10,7 @@ from attrs import evolve, frozen
 
 from draftwood.core.engine import Engine
 from draftwood.core.interfaces import BudgetController, ControllerState, CostProbe
-from draftwood.core.registry.plugin import Law as Form
+from draftwood.core.registry.plugin import ProposalForm
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Limits, RoundContext, RoundStats
 from draftwood.testing.cells import FILTERS, HORIZON, PROMPT, Cell
@@ -55,10 +55,10 @@ class Exact:
         }
 
 
-def check_exact(form: Form | None, build: Callable[[], dict[str, Any]]) -> Exact:
+def check_exact(form: ProposalForm | None, build: Callable[[], dict[str, Any]]) -> Exact:
     """Enumerate CASES toy pipelines.
 
-    form: of the drafter's law, None for plain decoding. build: fresh parts by kind (tree,
+    form: of the drafter's distribution, None for plain decoding. build: fresh parts by kind (tree,
     controller, verifier), each as the pipeline configures it; every case has its own, so none can
     lean on what another left behind. A verifier that decides as another does, its `reference`, is
     enumerated by that one.
@@ -78,13 +78,13 @@ def check_exact(form: Form | None, build: Callable[[], dict[str, Any]]) -> Exact
     return Exact(done, HORIZON, largest, worst)
 
 
-def cases(form: Form | None) -> Iterator[tuple[Cell, int]]:
+def cases(form: ProposalForm | None) -> Iterator[tuple[Cell, int]]:
     """Toy settings, and the most nodes of a tree: every temperature, filter and size, with and
     without a penalty."""
     for seed in range(CASES):
         yield (
             Cell(
-                drafter=form or "points",
+                drafter=form or "lookup",
                 temperature=_TEMPERATURES[seed % 4],
                 filters=tuple(FILTERS)[seed // 4 % 4],
                 penalty=seed % 3 == 2,
@@ -94,7 +94,9 @@ def cases(form: Form | None) -> Iterator[tuple[Cell, int]]:
         )
 
 
-def _compare(cell: Cell, nodes: int, parts: dict[str, Any], form: Form | None) -> Comparison:
+def _compare(
+    cell: Cell, nodes: int, parts: dict[str, Any], form: ProposalForm | None
+) -> Comparison:
     verifier = parts["verifier"].reference or parts["verifier"]
     parts = {**parts, "verifier": verifier}
     if form is None:
@@ -114,7 +116,7 @@ def _described(cell: Cell, nodes: int) -> str:
 
 class Capped(BudgetController[Any, Any]):
     """A controller that allows no more nodes than can be enumerated: a limit set before the round,
-    which keeps every law."""
+    which keeps every distribution."""
 
     def __init__(self, inner: BudgetController[Any, Any], nodes: int) -> None:
         self.inner, self.nodes = inner, nodes
@@ -129,8 +131,10 @@ class Capped(BudgetController[Any, Any]):
         limits = self.inner.before_draft(ctx, state)
         return evolve(limits, nodes=min(limits.nodes, self.nodes))
 
-    def go_on(self, growth: TokenTree, ctx: RoundContext, state: ControllerState[Any, Any]) -> bool:
-        return self.inner.go_on(growth, ctx, state)
+    def should_expand(
+        self, growth: TokenTree, ctx: RoundContext, state: ControllerState[Any, Any]
+    ) -> bool:
+        return self.inner.should_expand(growth, ctx, state)
 
     def choose(self, tree: TokenTree, ctx: RoundContext, state: ControllerState[Any, Any]) -> int:
         return self.inner.choose(tree, ctx, state)

@@ -7,7 +7,7 @@ from attrs import field, frozen
 
 from draftwood.core.generation import Generation, Pipeline
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import Points, Proposal
+from draftwood.core.proposals import LookupPaths, Proposal
 from draftwood.plugins.controllers.fixed import Fixed
 from draftwood.plugins.controllers.options import FixedOptions
 from draftwood.plugins.trees.chain import Chain
@@ -112,7 +112,7 @@ def replaying(
 
     def propose(prefix: Prefix, sampling: Sampling) -> Proposal:
         rest = whole[len(prefix) : len(prefix) + size - 1]
-        return Points((rest,) if rest else (), sampling, pipeline.target.vocab_size)
+        return LookupPaths((rest,) if rest else (), sampling, pipeline.target.vocab_size)
 
     return Pipeline(
         pipeline.target,

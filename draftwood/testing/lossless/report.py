@@ -8,7 +8,7 @@ from attrs import field, frozen
 if TYPE_CHECKING:
     from draftwood.core.generation import Generation
     from draftwood.testing.decisions import Decisions
-    from draftwood.testing.lossless.distribution import Law
+    from draftwood.testing.lossless.distribution import Distribution
     from draftwood.testing.lossless.exact import Exact
     from draftwood.testing.lossless.parity import Parity
 
@@ -40,28 +40,29 @@ class Speculation:
 @frozen
 class Report:
     """What is known of one pipeline. speculates: whether it has a drafter. decisions: of its
-    verifier beside the reference whose law was enumerated; None if it was its own."""
+    verifier beside the reference whose distribution was enumerated; None if it was its own."""
 
     exact: "Exact"
     parity: "tuple[Parity, ...]"
-    law: "Law"
+    distribution: "Distribution"
     speculates: bool
     decisions: "Decisions | None" = None
 
     @property
     def speculation(self) -> Speculation:
-        return sum((each.speculation for each in self.parity), self.law.speculation)
+        return sum((each.speculation for each in self.parity), self.distribution.speculation)
 
     @property
     def doubts(self) -> list[str]:
         """Why the evidence is not enough, a sentence each."""
         doubts = []
         if self.exact.reason is not None:
-            doubts.append(f"the exact law could not be enumerated: {self.exact.reason}")
+            doubts.append(f"the exact distribution could not be enumerated: {self.exact.reason}")
         ran = self.speculation
         if self.decisions is not None and self.decisions.excused:
             doubts.append(
-                f"the verifier calls {self.decisions.near} of {self.decisions.cases} decisions "
+                f"the verifier calls {self.decisions.near_ties} of {self.decisions.cases} "
+                f"decisions "
                 "about small vocabularies near, where hardly any are"
             )
         if self.speculates and not (ran.accepted and ran.rejected):
@@ -74,7 +75,7 @@ class Report:
     @property
     def verdict(self) -> Literal["lossless", "biased", "inconclusive"]:
         differs = self.decisions is not None and self.decisions.biased
-        wrong = self.exact.biased or self.law.biased or differs
+        wrong = self.exact.biased or self.distribution.biased or differs
         if wrong or any(each.biased for each in self.parity):
             return "biased"
         return "inconclusive" if self.doubts else "lossless"
@@ -87,7 +88,7 @@ class Report:
             "exact": self.exact.as_dict(),
             "decisions": None if self.decisions is None else self.decisions.as_dict(),
             "parity": {each.dtype: each.as_dict() for each in self.parity},
-            "law": self.law.as_dict(),
+            "distribution": self.distribution.as_dict(),
             "rounds": ran.rounds,
             "accepted": ran.accepted,
             "rejected": ran.rejected,

@@ -1,4 +1,4 @@
-"""A target's own laws along a text that is already there."""
+"""A target's own distributions along a text that is already there."""
 
 from collections.abc import Sequence
 

@@ -19,7 +19,8 @@ State = ControllerState[Any, Any]
 
 
 class BudgetControllerSuite(Suite):
-    """Budgets are within their trees, decisions are pure, and nothing shows in the output law."""
+    """Budgets are within their trees, decisions are pure, and nothing shows in the output
+    distribution."""
 
     kind: ClassVar[Kind] = Kind.CONTROLLER
 
@@ -46,7 +47,7 @@ class BudgetControllerSuite(Suite):
         assert controller.open() == controller.open()
         hash(controller.open())
 
-    def test_the_output_law_is_the_targets(self) -> None:
+    def test_the_output_distribution_is_the_targets(self) -> None:
         def check(cell: Cell) -> None:
             cell.check(controller=Capped(self.build(), nodes=4))
 
@@ -80,8 +81,8 @@ class _Checked(BudgetController[Any, Any]):
         assert hash(state) == key
         return limits
 
-    def go_on(self, growth: TokenTree, ctx: RoundContext, state: State) -> bool:
-        return self.inner.go_on(growth, ctx, state)
+    def should_expand(self, growth: TokenTree, ctx: RoundContext, state: State) -> bool:
+        return self.inner.should_expand(growth, ctx, state)
 
     def choose(self, tree: TokenTree, ctx: RoundContext, state: State) -> int:
         key = hash(state)

@@ -8,11 +8,11 @@ import torch
 from attrs import evolve
 from hypothesis import strategies as st
 
-from draftwood.core.distributions import best
+from draftwood.core.distributions import stable_topk
 from draftwood.core.generation import Pipeline
 from draftwood.core.interfaces import Drafter, DraftSession, DraftWork, Target
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import Factorized, Guesses, Markov, Mixture, Proposal
+from draftwood.core.proposals import Factorized, LookupProposal, Markov, Mixture, Proposal
 from draftwood.core.randomness import Seeded
 from draftwood.core.registry.plugin import Kind
 from draftwood.core.values import Limits
@@ -25,17 +25,17 @@ FORMS: Mapping[str, type] = {
     "factorized": Factorized,
     "mixture": Mixture,
     "markov": Markov,
-    "points": Guesses,
+    "lookup": LookupProposal,
     "autoregressive": Proposal,
 }
 
 
 class DrafterSuite(Suite):
-    """Proposals are what the traits say, their laws are the ones draws use, and sessions hold
-    nothing but what was committed.
+    """Proposals are what the traits say, their distributions are the ones draws use, and sessions
+    hold nothing but what was committed.
 
     A drafter that needs a real model overrides `target`; without one it is also enumerated.
-    prompt: ids that the target can go on from. temperature: that law tests propose at.
+    prompt: ids that the target can go on from. temperature: that distribution tests propose at.
     """
 
     kind: ClassVar[Kind] = Kind.DRAFTER
@@ -47,40 +47,42 @@ class DrafterSuite(Suite):
 
     def test_proposals_are_of_the_declared_form(self) -> None:
         _, _, proposal = self._proposed(Sampling(1.0))
-        assert isinstance(proposal, FORMS[self.traits.law])
+        assert isinstance(proposal, FORMS[self.traits.form])
         assert proposal.pass_per_level == self.traits.pass_per_level
         assert proposal.max_depth <= self.traits.max_depth
         assert proposal.sampling.temperature == 1.0
 
     @pytest.mark.parametrize("temperature", [0.0, 0.7, 1.3])
-    def test_laws_are_laws_over_the_targets_vocabulary(self, temperature: float) -> None:
+    def test_distributions_are_distributions_over_the_targets_vocabulary(
+        self, temperature: float
+    ) -> None:
         target, _, proposal = self._proposed(Sampling(temperature))
         at = proposal.root()
         for depth in range(min(3, proposal.max_depth)):
-            law = proposal.law(at)
-            assert law.shape == (1, target.vocab_size)
-            assert float(law.min()) >= 0.0
-            assert float(law.sum()) == pytest.approx(1.0, abs=1e-5)
+            probs = proposal.probs(at)
+            assert probs.shape == (1, target.vocab_size)
+            assert float(probs.min()) >= 0.0
+            assert float(probs.sum()) == pytest.approx(1.0, abs=1e-5)
             if temperature == 0.0:
-                assert float(law.max()) == pytest.approx(1.0)
+                assert float(probs.max()) == pytest.approx(1.0)
             if depth + 1 < proposal.max_depth:
-                token = law.argmax(-1)
+                token = probs.argmax(-1)
                 at = proposal.advance(at, torch.tensor([0]), token.cpu())
 
-    def test_the_best_tokens_are_those_of_the_law(self) -> None:
+    def test_the_best_tokens_are_those_of_the_distribution(self) -> None:
         _, _, proposal = self._proposed(Sampling(1.0))
-        if isinstance(proposal, Guesses) or proposal.max_depth == 0:
-            pytest.skip("points score their paths by trust, not by a law")
+        if isinstance(proposal, LookupProposal) or proposal.max_depth == 0:
+            pytest.skip("points score their paths by trust, not by a distribution")
         at = proposal.root()
-        children, (tokens, values) = proposal.expand(at, 3), best(proposal.law(at), 3)
+        children, (tokens, values) = proposal.expand(at, 3), stable_topk(proposal.probs(at), 3)
         possible = values > 0
         assert torch.allclose(children.log_q.exp().to(values.dtype)[possible], values[possible])
         assert torch.equal(children.tokens[possible], tokens[possible])
 
-    def test_filters_reach_the_law(self) -> None:
+    def test_filters_reach_the_distribution(self) -> None:
         _, _, proposal = self._proposed(Sampling(1.0, top_k=2))
-        if proposal.max_depth and not isinstance(proposal, Guesses):
-            assert int((proposal.law(proposal.root()) > 0).sum()) <= 2
+        if proposal.max_depth and not isinstance(proposal, LookupProposal):
+            assert int((proposal.probs(proposal.root()) > 0).sum()) <= 2
 
     def test_committing_in_pieces_is_committing_at_once(self) -> None:
         whole = self._proposed(Sampling(1.0))[2]
@@ -112,9 +114,9 @@ class DrafterSuite(Suite):
         plain = Pipeline(target).generate(self.prompt, **asked)
         assert drafted.generate(self.prompt, **asked).tokens == plain.tokens
 
-    def test_the_output_law_is_the_targets_when_drafts_are_drawn(self) -> None:
-        """Enumerated with drawn chains under `ratio`: a law that is not the one drawn from shows
-        here. Only for drafters that work for a target without weights."""
+    def test_the_output_distribution_is_the_targets_when_drafts_are_drawn(self) -> None:
+        """Enumerated with drawn chains under `ratio`: a distribution that is not the one drawn from
+        shows here. Only for drafters that work for a target without weights."""
         if not isinstance(self.target(), OracleTarget):
             pytest.skip("the target has weights: it cannot be enumerated")
 
@@ -160,11 +162,11 @@ def _same(one: Proposal, two: Proposal) -> bool:
         return False
     here, there = one.root(), two.root()
     for depth in range(min(3, one.max_depth)):
-        law = one.law(here)
-        if not torch.allclose(law, two.law(there), atol=1e-5):
+        probs = one.probs(here)
+        if not torch.allclose(probs, two.probs(there), atol=1e-5):
             return False
         if depth + 1 < one.max_depth:
-            token = law.argmax(-1).cpu()
+            token = probs.argmax(-1).cpu()
             here = one.advance(here, torch.tensor([0]), token)
             there = two.advance(there, torch.tensor([0]), token)
     return True

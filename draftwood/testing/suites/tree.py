@@ -14,7 +14,7 @@ from draftwood.core.registry.plugin import Kind
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Limits
 from draftwood.testing import strategies
-from draftwood.testing.cells import LAWS, VERIFIERS, Cell
+from draftwood.testing.cells import FORMS, VERIFIERS, Cell
 from draftwood.testing.suites.base import Suite
 from draftwood.testing.toys import toy_proposal
 
@@ -22,8 +22,8 @@ Case = tuple[Proposal, Limits, int]
 
 
 class TreePolicySuite(Suite):
-    """Trees are valid and within their limits; drawn ones carry exactly the laws they were drawn
-    from; nothing about their growth shows in the output law."""
+    """Trees are valid and within their limits; drawn ones carry exactly the distributions they were
+    drawn from; nothing about their growth shows in the output distribution."""
 
     kind: ClassVar[Kind] = Kind.TREE
 
@@ -56,20 +56,20 @@ class TreePolicySuite(Suite):
 
         self.search(self._cases(), check)
 
-    def test_drawn_nodes_carry_the_law_they_were_drawn_from(self) -> None:
+    def test_drawn_nodes_carry_the_distribution_they_were_drawn_from(self) -> None:
         def check(case: Case) -> None:
             tree = self.grow(*case)
             if tree.q is None:
                 return
             source = self.drawn_from(case[0])
             for parent, siblings in enumerate(tree.children):
-                law = _law_after(source, tree, parent) if siblings else None
+                probs = _distribution_after(source, tree, parent) if siblings else None
                 for node in siblings:
-                    assert law is not None
-                    assert torch.allclose(tree.q[node - 1], law), f"q of node {node}"
-                    assert law[tree.token_list[node]] > 0
+                    assert probs is not None
+                    assert torch.allclose(tree.q[node - 1], probs), f"q of node {node}"
+                    assert probs[tree.token_list[node]] > 0
                     if tree.draws is Draws.WITHOUT_REPLACEMENT:
-                        law = _without(law, tree.token_list[node])
+                        probs = _without(probs, tree.token_list[node])
 
         self.search(self._cases(), check)
 
@@ -97,7 +97,7 @@ class TreePolicySuite(Suite):
             else:
                 assert asked == []
 
-    def test_the_output_law_is_the_targets(self) -> None:
+    def test_the_output_distribution_is_the_targets(self) -> None:
         """Under budgets that depend on all a controller may see. This is what finds a policy that
         drops nodes by what it has drawn."""
         rules = [name for name, (draws, _) in VERIFIERS.items() if self.traits.draws in draws]
@@ -113,8 +113,8 @@ class TreePolicySuite(Suite):
         self.search(st.tuples(cells, st.sampled_from(rules)), check)
 
     def drawn_from(self, proposal: Proposal) -> Proposal:
-        """What a drawn node's law is the next-token law of; override it where a policy does not
-        draw from the proposal as it is."""
+        """What a drawn node's distribution is the next-token distribution of; override it where a
+        policy does not draw from the proposal as it is."""
         return proposal
 
     def grow(self, proposal: Proposal, limits: Limits, seed: int) -> TokenTree:
@@ -125,8 +125,8 @@ class TreePolicySuite(Suite):
         return policy.grow(0, proposal, limits, lambda tree: True, rng)
 
     def _forms(self) -> list[Any]:
-        allowed = self.traits.laws
-        return [form for form in LAWS if allowed is None or form in allowed]
+        allowed = self.traits.forms
+        return [form for form in FORMS if allowed is None or form in allowed]
 
     def _cases(self) -> Any:
         return st.tuples(
@@ -138,21 +138,21 @@ class _Untouched(Randomness):
     def stream(self, name: str) -> Randomness:
         return self
 
-    def categorical(self, law: torch.Tensor, position: int, draw: int = 0) -> int:
+    def categorical(self, probs: torch.Tensor, position: int, draw: int = 0) -> int:
         raise AssertionError("a policy of deterministic trees drew a token")
 
     def accept(self, probability: float, position: int, draw: int = 0) -> bool:
         raise AssertionError("a policy of deterministic trees drew a number")
 
 
-def _law_after(proposal: Proposal, tree: TokenTree, node: int) -> torch.Tensor:
+def _distribution_after(proposal: Proposal, tree: TokenTree, node: int) -> torch.Tensor:
     at: Frontier = proposal.root()
     for step in tree.path(node)[1:]:
         at = proposal.advance(at, torch.tensor([0]), torch.tensor([tree.token_list[step]]))
-    return proposal.law(at)[0]
+    return proposal.probs(at)[0]
 
 
-def _without(law: torch.Tensor, token: int) -> torch.Tensor:
-    rest = law.clone()
+def _without(probs: torch.Tensor, token: int) -> torch.Tensor:
+    rest = probs.clone()
     rest[token] = 0.0
     return rest / rest.sum()

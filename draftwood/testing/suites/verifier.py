@@ -22,11 +22,10 @@ from draftwood.testing.toys import VOCAB, toy_target
 
 
 class VerifierSuite(Suite):
-    """The output law is the target's, for every kind of tree that the traits declare.
+    """The output distribution is the target's, for every kind of tree that the traits declare.
 
-    Of a verifier with a `reference` the law is the reference's, and decision after decision is
-    compared. tokens: length of the texts that are decoded.
-    """
+    Of a verifier with a `reference` the distribution is the reference's, and decision after
+    decision is compared. tokens: length of the texts that are decoded."""
 
     kind: ClassVar[Kind] = Kind.VERIFIER
     tokens: ClassVar[int] = 12
@@ -41,7 +40,7 @@ class VerifierSuite(Suite):
         assert self.traits.draws
         assert self.traits.draws <= frozenset(Draws)
 
-    def test_the_output_law_is_the_targets(self) -> None:
+    def test_the_output_distribution_is_the_targets(self) -> None:
         """By enumeration, over drafters, trees, budgets, temperatures, filters and penalties."""
         self.search(self._cells(), lambda cell: cell.check(verifier=self._enumerable()))
 
@@ -56,11 +55,11 @@ class VerifierSuite(Suite):
             verifier = self.build()
             verifier.bind(toy_target())
             mine, wanted = case.judged([verifier, verifier.reference])
-            assert mine.near or mine == wanted, case
+            assert mine.near_ties or mine == wanted, case
             verdicts.append(mine)
 
         self.search(self._decisions(), check)
-        assert sum(verdict.near > 0 for verdict in verdicts) <= max(1, len(verdicts) // 20)
+        assert sum(verdict.near_ties > 0 for verdict in verdicts) <= max(1, len(verdicts) // 20)
 
     def test_at_temperature_zero_text_is_the_argmax(self) -> None:
         def check(cell: Cell) -> None:

@@ -34,9 +34,8 @@ class TrainableEagle3(Trainable):
     """An EAGLE-3 drafter of one layer.
 
     embedding, head: the target's (V, d), frozen, in float32. target: how an exported checkpoint
-    names it. layers: those the drafter reads, and the last one, from which the target's own law
-    is made.
-    """
+    names it. layers: those the drafter reads, and the last one, from which the target's own
+    distribution is made."""
 
     model: Eagle3Model
 
@@ -56,7 +55,7 @@ class TrainableEagle3(Trainable):
     @classmethod
     def of(cls, config: Eagle3Training, target: Any) -> "TrainableEagle3":
         """A new one for a loaded target. Raises PairingError for taps that it does not have,
-        UnsupportedTarget if its law cannot be made from its states."""
+        UnsupportedTarget if its distribution cannot be made from its states."""
         drafter = drafter_config(config.drafter, target.model)
         head = target.head_weight().detach().float()
         check_head(target.model, head)
@@ -85,8 +84,8 @@ class TrainableEagle3(Trainable):
         return packed.to(self.model.device).parts()
 
     def loss(self, *batch: Tensor) -> Tensor:
-        """Cross-entropy to the target's law, step t weighing decay ** t, over rows whose next
-        token is inside the text."""
+        """Cross-entropy to the target's distribution, step t weighing decay ** t, over rows whose
+        next token is inside the text."""
         tokens, features, anchors, ends, temperatures = batch
         losses, weights = list[Tensor](), list[Tensor]()
         with self._autocast():
@@ -95,15 +94,17 @@ class TrainableEagle3(Trainable):
             drafts = unrolled(self.model, states, embeds, anchors, self.options.unroll)
             for step, draft in enumerate(drafts):
                 places = anchors + step
-                law = self._law(at(final, places.clamp(max=tokens.shape[1] - 1)), temperatures)
+                probs = self._distribution(
+                    at(final, places.clamp(max=tokens.shape[1] - 1)), temperatures
+                )
                 scores = self.model.logits(draft, self.head).float().log_softmax(-1)
-                losses.append(-(law * scores).sum(-1))
+                losses.append(-(probs * scores).sum(-1))
                 weights.append(self.options.decay**step * (places + 1 < ends[:, None]))
         weight = torch.stack(weights)
         return weighted_mean(torch.stack(losses), weight)
 
     @torch.no_grad()
-    def _law(self, final: Tensor, temperatures: Tensor) -> Tensor:
+    def _distribution(self, final: Tensor, temperatures: Tensor) -> Tensor:
         """The target's, after its final-normed states (S, A, d) -> (S, A, V), float32.
         temperatures: (S,), 0 for all the weight on the likeliest."""
         logits = F.linear(final, self.head).float()

@@ -1,7 +1,7 @@
 """The drafter `bigram`: follows each token with what followed it last in this text."""
 
 from draftwood.core.interfaces import Drafter, DraftSession
-from draftwood.core.proposals import Points
+from draftwood.core.proposals import LookupPaths
 
 
 class BigramSession(DraftSession):
@@ -32,4 +32,4 @@ class Bigram(Drafter):
         while token in session.after and len(path) < self.depth:
             token = session.after[token]
             path.append(token)
-        return Points((tuple(path),) if path else (), session.sampling, session.vocab_size)
+        return LookupPaths((tuple(path),) if path else (), session.sampling, session.vocab_size)

@@ -20,5 +20,5 @@ def draftwood_register_drafters():
         summary="each token followed by what followed it last",
         options=BigramOptions,
         factory="draftwood_example_plugin.drafter:Bigram",
-        traits=lambda options: DrafterTraits(law="points", max_depth=options.depth),
+        traits=lambda options: DrafterTraits(form="lookup", max_depth=options.depth),
     )

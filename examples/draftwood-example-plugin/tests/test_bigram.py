@@ -21,13 +21,13 @@ PIPELINE = {
 def target():
     """Counts to five and starts again, except that every third 2 is followed by a 4."""
 
-    def law(prefix):
+    def probs(prefix):
         following = (prefix[-1] + 1) % 5
         if prefix[-1] == 2 and prefix.count(2) % 3 == 0:
             following = 4
         return [1.0 if token == following else 0.001 for token in range(5)]
 
-    return OracleTarget(5, law)
+    return OracleTarget(5, probs)
 
 
 def test_it_is_installed_and_says_where_it_came_from():

@@ -51,8 +51,8 @@ class Dense:
         scores = query @ keys.mT * scaling
         if softcap is not None:
             scores = softcap * torch.tanh(scores / softcap)
-        law = scores.masked_fill(~seen, -torch.inf).softmax(-1)
-        return (law @ values).transpose(0, 1).contiguous()
+        probs = scores.masked_fill(~seen, -torch.inf).softmax(-1)
+        return (probs @ values).transpose(0, 1).contiguous()
 
     def compact(self, stacks, length, path):
         for stack in stacks:

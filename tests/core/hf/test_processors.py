@@ -17,7 +17,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from draftwood.core.distributions import sampling_law
+from draftwood.core.distributions import sampling_probs
 from draftwood.core.errors import RequestError
 from draftwood.core.hf import adapt_stopping, build_processors
 from draftwood.core.options import GenerationOptions, Sampling
@@ -25,7 +25,7 @@ from draftwood.core.tree import TokenTree
 
 
 def warped(logits, sampling):
-    """The law that `generate` samples from."""
+    """The distribution that `generate` samples from."""
     chain = LogitsProcessorList()
     if sampling.temperature != 1.0:
         chain.append(TemperatureLogitsWarper(sampling.temperature))
@@ -54,16 +54,16 @@ samplings = st.builds(
     tied=st.booleans(),
     dtype=st.sampled_from([torch.float32, torch.float64]),
 )
-def test_laws_equal_the_warpers_of_generate(sampling, seed, tied, dtype):
+def test_distributions_equal_the_warpers_of_generate(sampling, seed, tied, dtype):
     logits = torch.randn(3, 33, generator=torch.Generator().manual_seed(seed), dtype=dtype) * 4
     if tied:
         logits = logits.round()
-    law, expected = sampling_law(logits, sampling), warped(logits, sampling)
+    probs, expected = sampling_probs(logits, sampling), warped(logits, sampling)
     if tied:  # which of equal tokens top-p keeps is left open by generate's sort
-        law, expected = law.sort(-1).values, expected.sort(-1).values
+        probs, expected = probs.sort(-1).values, expected.sort(-1).values
     # Which tokens are kept is exact; shifting by the largest before scaling costs a rounding.
-    assert torch.equal(law > 0, expected > 0)
-    torch.testing.assert_close(law, expected, rtol=128 * torch.finfo(dtype).eps, atol=0)
+    assert torch.equal(probs > 0, expected > 0)
+    torch.testing.assert_close(probs, expected, rtol=128 * torch.finfo(dtype).eps, atol=0)
 
 
 OPTIONS = [

@@ -135,10 +135,10 @@ class Recording(OracleDrafter):
         for place, token in enumerate(text):
             logits[place, token] = 7.0
             logits[place, (token + 1) % 61] = 8.0 * (place % 2)
-        laws = [
+        distributions = [
             Factorized(logits[at : at + 4], Sampling(), Vocabulary(61)) for at in range(len(text))
         ]
-        super().__init__(lambda prefix, sampling: laws[len(prefix)])
+        super().__init__(lambda prefix, sampling: distributions[len(prefix)])
         self.tokens, self.features = [], []
 
     def open(self, target, sampling):

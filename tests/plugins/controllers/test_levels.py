@@ -33,7 +33,7 @@ def prices(one_pass: float) -> Prices:
     return Prices(ROOF, draft=(one_pass,), grow=(0.0,), level=(1.0,), other=(5e-4,))
 
 
-def law(sharpness: float, seed: int = 0, depth: int = 6, vocab: int = 5) -> Autoregressive:
+def probs(sharpness: float, seed: int = 0, depth: int = 6, vocab: int = 5) -> Autoregressive:
     @cache
     def logits(path: tuple[int, ...]) -> torch.Tensor:
         place = sum((token + 1) * (vocab + 1) ** i for i, token in enumerate(path))
@@ -43,30 +43,30 @@ def law(sharpness: float, seed: int = 0, depth: int = 6, vocab: int = 5) -> Auto
     return Autoregressive(logits, depth, Sampling(1.0))
 
 
-def grown(proposal: Autoregressive, depth: int, nodes: int = 20, go_on=lambda tree: True):
+def grown(proposal: Autoregressive, depth: int, nodes: int = 20, should_expand=lambda tree: True):
     policy = BestFirst(BestFirstOptions(max_nodes=nodes, score_temperature=1.0))
-    return policy.grow(0, proposal, Limits(nodes, depth), go_on, Seeded(0))
+    return policy.grow(0, proposal, Limits(nodes, depth), should_expand, Seeded(0))
 
 
 def speed(tree: TokenTree, acceptance: Acceptance, known: Prices, passes: int) -> float:
     """The best tokens per second of a round with this tree."""
     sizes = np.arange(1.0, len(tree) + 1.0)
     seconds = known.overhead(CONTEXT, passes) + known.forward(sizes, CONTEXT)
-    return float((np.array(acceptance.surrogate(tree)) / seconds).max())
+    return float((np.array(acceptance.expected_tokens(tree)) / seconds).max())
 
 
 @pytest.mark.parametrize("acceptance", [Acceptance(), TRUSTING], ids=["new", "trusting"])
 def test_trees_end_near_the_best_depth_in_hindsight(acceptance: Acceptance) -> None:
-    """Against every depth of the same law, at every price of a pass."""
+    """Against every depth of the same distribution, at every price of a pass."""
     stopped, deepest, flat = [], [], []
     for seed, sharpness, one in itertools.product(range(4), (1.0, 4.0), (2e-4, 1e-3, 2e-3, 1e-2)):
-        known, proposal = prices(one), law(sharpness, seed)
+        known, proposal = prices(one), probs(sharpness, seed)
         speeds = [speed(grown(proposal, d), acceptance, known, d) for d in range(1, 7)]
 
         def pays(tree: TokenTree, known: Prices = known) -> bool:
             return level_pays(tree, acceptance, known, CONTEXT)
 
-        depth = max(grown(proposal, 6, go_on=pays).depth_list)
+        depth = max(grown(proposal, 6, should_expand=pays).depth_list)
         stopped.append(speeds[depth - 1] / max(speeds))
         deepest.append(speeds[-1] / max(speeds))
         flat.append(speeds[0] / max(speeds))
@@ -78,7 +78,7 @@ def test_trees_end_near_the_best_depth_in_hindsight(acceptance: Acceptance) -> N
 
 
 def test_the_verdict_turns_once_as_passes_get_dearer() -> None:
-    tree = grown(law(4.0), 2)
+    tree = grown(probs(4.0), 2)
     verdicts = [
         level_pays(tree, TRUSTING, prices(one), CONTEXT) for one in (1e-6, 1e-4, 1e-3, 5e-3, 1e-1)
     ]
@@ -87,7 +87,7 @@ def test_the_verdict_turns_once_as_passes_get_dearer() -> None:
 
 
 def test_a_text_that_rejects_deep_nodes_is_not_drafted_deep() -> None:
-    tree = grown(law(4.0), 2)
+    tree = grown(probs(4.0), 2)
     known = prices(2e-3)
     refusing = Acceptance((50.0, 50.0, 0.0), (50.0, 50.0, 50.0))
     assert level_pays(tree, TRUSTING, known, CONTEXT)
@@ -95,7 +95,7 @@ def test_a_text_that_rejects_deep_nodes_is_not_drafted_deep() -> None:
 
 
 def test_a_given_pace_is_what_must_be_beaten() -> None:
-    tree, known = grown(law(4.0), 2), prices(1e-3)
+    tree, known = grown(probs(4.0), 2), prices(1e-3)
     assert level_pays(tree, TRUSTING, known, CONTEXT, pace=1.0)
     assert not level_pays(tree, TRUSTING, known, CONTEXT, pace=1e6)
 
@@ -107,7 +107,9 @@ def test_roofline_stops_growing_where_a_pass_is_dear(objective: str) -> None:
 
     def depth(one_pass: float) -> int:
         state = ControllerState(prices(one_pass), evolve(Text(), acceptance=TRUSTING))
-        tree = grown(law(4.0), 6, go_on=lambda growth: controller.go_on(growth, ctx, state))
+        tree = grown(
+            probs(4.0), 6, should_expand=lambda growth: controller.should_expand(growth, ctx, state)
+        )
         return max(tree.depth_list)
 
     depths = [depth(one_pass) for one_pass in (1e-5, 1e-3, 2e-3, 4e-3, 6e-3, 1.0)]
@@ -128,7 +130,7 @@ def test_a_level_is_priced_by_what_it_took_and_a_spike_is_not_for_ever() -> None
         known = learn(known, 6e-3, 4)
     assert known.overhead(CONTEXT, 4) == pytest.approx(5e-4 + 1e-3 + 3 * 2e-3)
     spiked = learn(Prices(ROOF, other=(5e-4,)), 1.0, 2)
-    tree = grown(law(4.0), 1)
+    tree = grown(probs(4.0), 1)
     assert not level_pays(tree, TRUSTING, spiked, CONTEXT)
     rounds = 0
     while not level_pays(tree, TRUSTING, spiked, CONTEXT):

@@ -76,9 +76,9 @@ def test_the_budget_is_the_best_by_the_true_prices(price, nodes):
     run = simulation(price)
     run.run(30)
     tree = tree_of(nodes)
-    surrogate = run.state.request.acceptance.surrogate(tree)
+    expected_tokens = run.state.request.acceptance.expected_tokens(tree)
     rest = run.draft + run.grow + run.other
-    values = [gain / (rest + price(n + 1, run.context)) for n, gain in enumerate(surrogate)]
+    values = [gain / (rest + price(n + 1, run.context)) for n, gain in enumerate(expected_tokens)]
     chosen = run.controller.choose(tree, run.ctx(), run.state)
     # Straight between 32 and 64 tokens, the table misses that the roofs meet near 34.
     assert values[chosen] >= 0.97 * max(values)

@@ -53,9 +53,9 @@ def stairs(tokens: int, context: int) -> float:
 
 def best_budget(tree: TokenTree, price: Price, run: Simulation) -> tuple[int, list[float]]:
     """argmax of S(N) over all N by its definition, with the true prices."""
-    surrogate = run.state.request.acceptance.surrogate(tree)
+    expected_tokens = run.state.request.acceptance.expected_tokens(tree)
     rest = run.draft + run.grow + run.other
-    values = [gain / (rest + price(n + 1, run.context)) for n, gain in enumerate(surrogate)]
+    values = [gain / (rest + price(n + 1, run.context)) for n, gain in enumerate(expected_tokens)]
     return max(range(len(values)), key=values.__getitem__), values
 
 
@@ -405,16 +405,16 @@ def test_corrected_scores_never_increase_along_a_path() -> None:
     tree = tree_of(60, best=0.9)
     eager = Acceptance((20.0, 20.0), (8.0, 8.0))
     assert max(eager.factors(3)) > 0
-    curve = np.array(eager.surrogate(tree))
+    curve = np.array(eager.expected_tokens(tree))
     gains = np.diff(curve, prepend=0.0)
     assert all(
         gains[node] <= gains[parent] + 1e-12
         for node, parent in enumerate(tree.parent_list)
         if parent >= 0
     )
-    # With nothing learnt it is the drafter's own surrogate, but for the prior's distrust.
-    own = tree.surrogate().numpy()
-    assert (np.array(Acceptance().surrogate(tree)) <= own + 1e-12).all()
+    # With nothing learnt it is the drafter's own expected tokens, but for the prior's distrust.
+    own = tree.expected_tokens().numpy()
+    assert (np.array(Acceptance().expected_tokens(tree)) <= own + 1e-12).all()
 
 
 @pytest.mark.timing

@@ -1,4 +1,4 @@
-"""`dblast` decodes: its law is the network's mixture, and its text the target's."""
+"""`dblast` decodes: its distribution is the network's mixture, and its text the target's."""
 
 import json
 import shutil

@@ -1,4 +1,5 @@
-"""draft_model: laws along paths, the session over rounds, vocabularies, and whole pipelines."""
+"""draft_model: distributions along paths, the session over rounds, vocabularies, and whole
+pipelines."""
 
 import json
 import shutil
@@ -95,28 +96,32 @@ def along(proposal: Proposal, path: list[int]) -> torch.Tensor:
     at = proposal.root()
     for token in path:
         at = proposal.advance(at, torch.tensor([0]), torch.tensor([token]))
-    return proposal.law(at)[0]
+    return proposal.probs(at)[0]
 
 
-def law_of(folder: Path, text: list[int]) -> torch.Tensor:
-    """(V,) next-token law of the model alone."""
+def distribution_of(folder: Path, text: list[int]) -> torch.Tensor:
+    """(V,) next-token distribution of the model alone."""
     model = AutoModelForCausalLM.from_pretrained(folder)
     with torch.inference_mode():
         return model(torch.tensor([text])).logits[0, -1].softmax(-1)
 
 
-def test_a_branching_frontier_has_the_models_own_laws(target: Target, small: Path) -> None:
+def test_a_branching_frontier_has_the_models_own_distributions(target: Target, small: Path) -> None:
     drafter = bound(target, small)
     session = drafter.open(target, Sampling(1.0))
     session.commit(TEXT[:7], None)
     proposal = propose(drafter, session, TEXT[7])
     one = proposal.advance(proposal.root(), torch.tensor([0, 0]), torch.tensor([9, 10]))
     two = proposal.advance(one, torch.tensor([1, 0, 0]), torch.tensor([20, 21, 22]))
-    laws = [*proposal.law(proposal.root()), *proposal.law(one), *proposal.law(two)]
+    distributions = [*proposal.probs(proposal.root()), *proposal.probs(one), *proposal.probs(two)]
     paths = [[], [9], [10], [10, 20], [9, 21], [9, 22]]
-    for law, path in zip(laws, paths, strict=True):
-        torch.testing.assert_close(law, law_of(small, TEXT[:8] + path), atol=1e-5, rtol=0)
-    assert (laws[4] - laws[5]).abs().max() > 1e-3  # negative control: the path matters
+    for probs, path in zip(distributions, paths, strict=True):
+        torch.testing.assert_close(
+            probs, distribution_of(small, TEXT[:8] + path), atol=1e-5, rtol=0
+        )
+    assert (
+        distributions[4] - distributions[5]
+    ).abs().max() > 1e-3  # negative control: the path matters
 
 
 @pytest.mark.parametrize("at_once", [0, 100])
@@ -136,7 +141,7 @@ def test_the_session_after_many_rounds_holds_the_text(
             session = session.fork()
     session.commit(TEXT[start : start + 1], None)
     found = along(propose(drafter, session, TEXT[start + 1]), [7])
-    expected = law_of(small, [*TEXT[: start + 2], 7])
+    expected = distribution_of(small, [*TEXT[: start + 2], 7])
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 
@@ -158,9 +163,9 @@ def test_padded_vocabularies_draft_no_padding(target: Target, tmp_path: Path, ro
     drafter = bound(target, save_model(tmp_path, vocab_size=rows))
     session = drafter.open(target, Sampling(1.0))
     session.commit(TEXT[:3], None)
-    law = along(propose(drafter, session, TEXT[3]), [7])
-    assert law.shape == (96,)
-    assert float(law.sum()) == pytest.approx(1.0, abs=1e-5)
+    probs = along(propose(drafter, session, TEXT[3]), [7])
+    assert probs.shape == (96,)
+    assert float(probs.sum()) == pytest.approx(1.0, abs=1e-5)
 
 
 def test_a_smaller_padded_vocabulary_is_spread_over_the_targets(tmp_path: Path) -> None:
@@ -171,9 +176,9 @@ def test_a_smaller_padded_vocabulary_is_spread_over_the_targets(tmp_path: Path) 
     drafter = bound(theirs, save_model(tmp_path / "b", 96))
     session = drafter.open(theirs, Sampling(1.0))
     session.commit(TEXT[:3], None)
-    law = along(propose(drafter, session, TEXT[3]), [7])
-    assert law.shape == (128,)
-    assert float(law[96:].sum()) == 0.0
+    probs = along(propose(drafter, session, TEXT[3]), [7])
+    assert probs.shape == (128,)
+    assert float(probs[96:].sum()) == 0.0
 
 
 def test_too_few_rows_for_the_targets_tokens_are_refused(target: Target, tmp_path: Path) -> None:
@@ -248,7 +253,9 @@ def test_a_copy_of_the_target_is_always_accepted() -> None:
 
 
 @pytest.mark.parametrize("verifier", ["multi_round", "traversal"])
-def test_drawn_trees_carry_the_law_they_were_drawn_from(noisy: Path, verifier: str) -> None:
+def test_drawn_trees_carry_the_distribution_they_were_drawn_from(
+    noisy: Path, verifier: str
+) -> None:
     drawn = pipeline(noisy, {"use": "sampled", "widths": [2, 2]}, verifier)
     result = drawn.generate(TEXT, max_new_tokens=24, temperature=1.0, seed=1, eos_token_id=())
     assert len(result.tokens) == 24

@@ -1,4 +1,5 @@
-"""eagle3 as a drafter: laws along paths, the cache over rounds, and the text of whole pipelines."""
+"""eagle3 as a drafter: distributions along paths, the cache over rounds, and the text of whole
+pipelines."""
 
 import json
 from functools import cache
@@ -66,14 +67,14 @@ def fresh(drafter: Eagle3, target: Target, features: torch.Tensor, length: int) 
 
 
 def along(proposal: Eagle3Proposal, path: list[int]) -> torch.Tensor:
-    """(V,) law after `path`, one node a level."""
+    """(V,) distribution after `path`, one node a level."""
     at = proposal.root()
     for token in path:
         at = proposal.advance(at, torch.tensor([0]), torch.tensor([token]))
-    return proposal.law(at)[0]
+    return proposal.probs(at)[0]
 
 
-def test_a_branching_frontier_has_the_laws_of_its_paths(
+def test_a_branching_frontier_has_the_distributions_of_its_paths(
     drafter: Eagle3, target: Target, features: torch.Tensor
 ) -> None:
     """Rows of one pass see their own path and no other, whatever was written between."""
@@ -83,28 +84,28 @@ def test_a_branching_frontier_has_the_laws_of_its_paths(
     other = proposal.advance(root, torch.tensor([0]), torch.tensor([12]))
     two = proposal.advance(one, torch.tensor([2, 0, 0]), torch.tensor([20, 21, 22]))
     three = proposal.advance(two, torch.tensor([1, 0]), torch.tensor([30, 31]))
-    laws = [*proposal.law(two), *proposal.law(three), *proposal.law(other)]
+    distributions = [*proposal.probs(two), *proposal.probs(three), *proposal.probs(other)]
     paths = [[11, 20], [9, 21], [9, 22], [9, 21, 30], [11, 20, 31], [12]]
-    for law, path in zip(laws, paths, strict=True):
+    for probs, path in zip(distributions, paths, strict=True):
         alone = along(propose(drafter, fresh(drafter, target, features, 7), TEXT[7]), path)
-        torch.testing.assert_close(law, alone, atol=1e-5, rtol=0)
+        torch.testing.assert_close(probs, alone, atol=1e-5, rtol=0)
     # Negative control: the path matters.
-    assert (laws[0] - laws[1]).abs().max() > 1e-2
+    assert (distributions[0] - distributions[1]).abs().max() > 1e-2
 
 
-def test_laws_lie_on_mapped_tokens_and_sum_to_one(
+def test_distributions_lie_on_mapped_tokens_and_sum_to_one(
     drafter: Eagle3, target: Target, features: torch.Tensor
 ) -> None:
     proposal = propose(drafter, fresh(drafter, target, features, 5), TEXT[5])
-    law = proposal.law(proposal.root())[0]
+    probs = proposal.probs(proposal.root())[0]
     unmapped = torch.ones(96, dtype=torch.bool)
     unmapped[drafter.model.ids] = False
     assert int(unmapped.sum()) == 32
-    assert float(law[unmapped].sum()) == 0.0
-    assert float(law.sum()) == pytest.approx(1.0, abs=1e-5)
+    assert float(probs[unmapped].sum()) == 0.0
+    assert float(probs.sum()) == pytest.approx(1.0, abs=1e-5)
     best = proposal.expand(proposal.root(), 3)
-    torch.testing.assert_close(best.log_q[0].exp().float(), law.topk(3).values)
-    torch.testing.assert_close(law[best.tokens[0]], law.topk(3).values)
+    torch.testing.assert_close(best.log_q[0].exp().float(), probs.topk(3).values)
+    torch.testing.assert_close(probs[best.tokens[0]], probs.topk(3).values)
 
 
 @pytest.mark.parametrize("at_once", [0, 2, 100])
@@ -149,7 +150,7 @@ def test_an_advance_runs_one_pass_over_the_kept_nodes(
     assert rows == [6]  # five tokens of the prompt that have a feature before them, and the anchor
     at = proposal.advance(proposal.root(), torch.tensor([0, 0]), torch.tensor([1, 2]))
     proposal.expand(at, 5)
-    proposal.law(at)
+    proposal.probs(at)
     assert rows == [6, 2]
 
 
@@ -196,7 +197,7 @@ def test_trees_give_plain_decodings_tokens(tree: str, temperature: float) -> Non
 
 
 @pytest.mark.parametrize("verifier", ["ratio", "traversal"])
-def test_drawn_chains_carry_the_law_they_were_drawn_from(verifier: str) -> None:
+def test_drawn_chains_carry_the_distribution_they_were_drawn_from(verifier: str) -> None:
     drawn = pipeline({"use": "sampled"}, verifier={"use": verifier})
     result = drawn.generate(TEXT, max_new_tokens=24, temperature=1.0, seed=1, eos_token_id=())
     assert len(result.tokens) == 24
@@ -256,7 +257,7 @@ def test_a_target_of_another_width_is_refused() -> None:
 def test_the_tree_is_the_proposals_own(
     drafter: Eagle3, target: Target, features: torch.Tensor
 ) -> None:
-    """Scores of a grown tree are sums of the logs of its paths' laws."""
+    """Scores of a grown tree are sums of the logs of its paths' distributions."""
     from draftwood.plugins.trees.best_first import BestFirst
     from draftwood.plugins.trees.options import BestFirstOptions
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from draftwood.core.generation import Pipeline
 from draftwood.core.interfaces import DraftWork
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import Guesses
+from draftwood.core.proposals import LookupProposal
 from draftwood.core.randomness import Seeded
 from draftwood.core.values import Limits
 from draftwood.plugins.controllers.fixed import Fixed
@@ -20,8 +20,8 @@ from draftwood.plugins.controllers.options import FixedOptions
 from draftwood.plugins.drafters.ngram.drafter import Ngram
 from draftwood.plugins.drafters.ngram.index import FADE, MEMORY, PRIOR, WIDTH, SuffixIndex
 from draftwood.plugins.drafters.options import NgramOptions
-from draftwood.plugins.trees.best_first import BestFirst, heap
-from draftwood.plugins.trees.by_level import levelled
+from draftwood.plugins.trees.best_first import BestFirst, best_first_search
+from draftwood.plugins.trees.by_level import grow_by_level
 from draftwood.plugins.trees.options import BestFirstOptions
 from draftwood.testing import OracleTarget
 
@@ -139,12 +139,12 @@ def test_a_fork_learns_alone() -> None:
 
 
 def periodic(prefix: tuple[int, ...]) -> list[float]:
-    law = [0.01] * V
-    law[PERIOD[len(prefix) % len(PERIOD)]] = 1.0
-    return law
+    probs = [0.01] * V
+    probs[PERIOD[len(prefix) % len(PERIOD)]] = 1.0
+    return probs
 
 
-def proposed(ids: list[int], **options: int) -> Guesses:
+def proposed(ids: list[int], **options: int) -> LookupProposal:
     drafter = Ngram(NgramOptions(**options))
     session = drafter.open(OracleTarget(V, periodic), Sampling(temperature=0.6))
     session.commit(ids[:-1], None)
@@ -168,8 +168,8 @@ def test_a_path_is_a_context_like_the_text() -> None:
 def test_proposals_carry_the_requests_sampling_and_their_best_token() -> None:
     proposal = proposed([1, 2, 3, 1], continuations=1)
     assert (proposal.sampling.temperature, proposal.vocab_size) == (0.6, V)
-    law = proposal.law(proposal.root())
-    assert law.tolist() == [[float(token == 2) for token in range(V)]]
+    probs = proposal.probs(proposal.root())
+    assert probs.tolist() == [[float(token == 2) for token in range(V)]]
     assert len(proposal.following(())) == 1
 
 
@@ -177,8 +177,8 @@ def test_proposals_carry_the_requests_sampling_and_their_best_token() -> None:
 def test_both_forms_of_best_first_grow_the_same_tree(ids: list[int], nodes: int) -> None:
     proposal = proposed(ids, max_depth=5)
     if proposal.max_depth:
-        one = heap(ids[-1], proposal.table(nodes), nodes, 5)
-        two = levelled(ids[-1], proposal, nodes, 5, lambda growth: True)
+        one = best_first_search(ids[-1], proposal.table(nodes), nodes, 5)
+        two = grow_by_level(ids[-1], proposal, nodes, 5, lambda growth: True)
         assert one.token_list == two.token_list
         assert one.parent_list == two.parent_list
         assert one.log_rho.tolist() == pytest.approx(two.log_rho.tolist())

@@ -32,15 +32,15 @@ def test_traits_come_from_config_json_without_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-def test_the_form_of_a_dflash_law_is_its_generations() -> None:
-    assert traits("dflash", checkpoint=FIXTURES / "zlab/dflash").law == "factorized"
-    assert traits("dflash", checkpoint=FIXTURES / "zlab/dflash2").law == "markov"
+def test_the_form_of_a_dflash_distribution_is_its_generations() -> None:
+    assert traits("dflash", checkpoint=FIXTURES / "zlab/dflash").form == "factorized"
+    assert traits("dflash", checkpoint=FIXTURES / "zlab/dflash2").form == "markov"
 
 
 def test_eagle3_says_what_it_reads_and_what_a_level_costs() -> None:
     found = traits("eagle3", checkpoint=FIXTURES / "speculators/eagle3", max_depth=5)
     assert found == DrafterTraits(
-        law="autoregressive",
+        form="autoregressive",
         max_depth=5,
         pass_per_level=True,
         taps=(1, 2, 4),
@@ -53,4 +53,4 @@ def test_eagle3_says_what_it_reads_and_what_a_level_costs() -> None:
 
 def test_draft_model_pays_a_pass_per_level_and_reads_no_layer() -> None:
     found = traits("draft_model", model="some/model")
-    assert (found.law, found.pass_per_level, found.taps) == ("autoregressive", True, ())
+    assert (found.form, found.pass_per_level, found.taps) == ("autoregressive", True, ())

@@ -1,4 +1,4 @@
-"""union: the mixed law along paths, what is learnt of sources, exactness, and the text."""
+"""union: the mixed distribution along paths, what is learnt of sources, exactness, and the text."""
 
 import json
 from functools import cache
@@ -14,7 +14,7 @@ from draftwood.core.generation import Pipeline
 from draftwood.core.hf import load_target
 from draftwood.core.interfaces import DraftWork, Target
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import Factorized, Frontier, Points, Proposal, Vocabulary
+from draftwood.core.proposals import Factorized, Frontier, LookupPaths, Proposal, Vocabulary
 from draftwood.core.randomness import Seeded
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Limits
@@ -22,8 +22,8 @@ from draftwood.plugins.drafters.ngram.drafter import Ngram
 from draftwood.plugins.drafters.options import NgramOptions, UnionOptions
 from draftwood.plugins.drafters.union.proposal import UnionProposal
 from draftwood.plugins.drafters.union.trust import Trust
-from draftwood.plugins.trees.best_first import heap
-from draftwood.plugins.trees.by_level import levelled
+from draftwood.plugins.trees.best_first import best_first_search
+from draftwood.plugins.trees.by_level import grow_by_level
 from draftwood.testing import Cell, OracleDrafter, OracleTarget
 from draftwood.testing.suites import DrafterSuite
 from draftwood.testing.toys import toy_proposal
@@ -32,9 +32,9 @@ FIXTURES = Path(__file__).parents[2] / "fixtures"
 RECORDS = json.loads((FIXTURES / "zlab/dflash/expected.json").read_text())
 
 
-def factorized(laws: list[list[float]]) -> Factorized:
-    logits = torch.tensor(laws, dtype=torch.float64).log()
-    return Factorized(logits, Sampling(1.0), Vocabulary(len(laws[0])))
+def factorized(distributions: list[list[float]]) -> Factorized:
+    logits = torch.tensor(distributions, dtype=torch.float64).log()
+    return Factorized(logits, Sampling(1.0), Vocabulary(len(distributions[0])))
 
 
 def union(*sources: Proposal, weights: tuple[float, ...] = (), **sampling: Any) -> UnionProposal:
@@ -49,8 +49,8 @@ def at(proposal: Proposal, *path: int) -> Frontier:
     return here
 
 
-def law(proposal: Proposal, *path: int) -> list[float]:
-    found: list[float] = proposal.law(at(proposal, *path))[0].tolist()
+def probs(proposal: Proposal, *path: int) -> list[float]:
+    found: list[float] = proposal.probs(at(proposal, *path))[0].tolist()
     return found
 
 
@@ -59,60 +59,62 @@ def test_a_path_is_believed_of_those_that_gave_it_chance() -> None:
     one = factorized([[0.8, 0.1, 0.1], [0.5, 0.5, 0.0]])
     two = factorized([[0.2, 0.8, 0.0], [0.0, 0.1, 0.9]])
     both = union(one, two, weights=(0.25, 0.75))
-    assert law(both) == pytest.approx([0.35, 0.625, 0.025])
+    assert probs(both) == pytest.approx([0.35, 0.625, 0.025])
     joint = [0.25 * 0.8 * a + 0.75 * 0.2 * b for a, b in ((0.5, 0.0), (0.5, 0.1), (0.0, 0.9))]
-    assert law(both, 0) == pytest.approx([chance / 0.35 for chance in joint])
-    assert law(both, 2) == pytest.approx([0.5, 0.5, 0.0])  # only the first gave token 2 chance
-    assert law(both, 0) != pytest.approx([0.125, 0.2, 0.675])  # negative control: not w at the root
+    assert probs(both, 0) == pytest.approx([chance / 0.35 for chance in joint])
+    assert probs(both, 2) == pytest.approx([0.5, 0.5, 0.0])  # only the first gave token 2 chance
+    assert probs(both, 0) != pytest.approx(
+        [0.125, 0.2, 0.675]
+    )  # negative control: not w at the root
 
 
 def test_twice_the_same_source_is_the_source() -> None:
     source = factorized([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]])
     both = union(source, source)
     for path in ((), (0,), (2,)):
-        assert law(both, *path) == pytest.approx(law(source, *path))
+        assert probs(both, *path) == pytest.approx(probs(source, *path))
 
 
 def test_a_silent_source_has_no_part_and_keeps_its_weight() -> None:
-    lookup = Points(((0, 1),), Sampling(1.0), 3, confidence=0.7)
+    lookup = LookupPaths(((0, 1),), Sampling(1.0), 3, confidence=0.7)
     short = factorized([[0.6, 0.2, 0.2]])
     both = union(lookup, short)
     spread = 0.3 / 3
-    assert law(both) == pytest.approx([0.7, 0.15, 0.15])
+    assert probs(both) == pytest.approx([0.7, 0.15, 0.15])
     # Past the short one's depth the lookup speaks alone; off its path no one does.
-    assert law(both, 0) == pytest.approx([spread, 0.7 + spread, spread])
-    assert law(both, 1) == [0.0, 0.0, 0.0]
-    assert union(Points((), Sampling(1.0), 3), short).max_depth == 1
-    assert law(union(Points((), Sampling(1.0), 3), short)) == pytest.approx([0.6, 0.2, 0.2])
+    assert probs(both, 0) == pytest.approx([spread, 0.7 + spread, spread])
+    assert probs(both, 1) == [0.0, 0.0, 0.0]
+    assert union(LookupPaths((), Sampling(1.0), 3), short).max_depth == 1
+    assert probs(union(LookupPaths((), Sampling(1.0), 3), short)) == pytest.approx([0.6, 0.2, 0.2])
 
 
-def test_filters_apply_to_the_mixed_law_and_greedy_is_its_argmax() -> None:
+def test_filters_apply_to_the_mixed_distribution_and_greedy_is_its_argmax() -> None:
     one, two = factorized([[0.8, 0.2, 0.0]]), factorized([[0.0, 0.3, 0.7]])
-    assert law(union(one, two, top_k=2)) == pytest.approx([0.4 / 0.75, 0.0, 0.35 / 0.75])
+    assert probs(union(one, two, top_k=2)) == pytest.approx([0.4 / 0.75, 0.0, 0.35 / 0.75])
     both = union(one, two, weights=(0.4, 0.6))
     greedy = UnionProposal(both.sources, both.weights, Sampling(0.0), 3)
-    assert law(greedy) == [0.0, 0.0, 1.0]
+    assert probs(greedy) == [0.0, 0.0, 1.0]
 
 
 def test_rows_of_a_frontier_are_each_their_own_path() -> None:
     forms = [toy_proposal(form, 1, Sampling(1.0)) for form in ("markov", "autoregressive")]
     both = union(*forms)
     root = both.root()
-    tokens = [token for token, chance in enumerate(law(both)) if chance > 0]
+    tokens = [token for token, chance in enumerate(probs(both)) if chance > 0]
     many = both.advance(root, torch.zeros(len(tokens), dtype=torch.long), torch.tensor(tokens))
     for row, token in enumerate(tokens):
-        assert both.law(many)[row].tolist() == pytest.approx(law(both, token))
+        assert both.probs(many)[row].tolist() == pytest.approx(probs(both, token))
 
 
-def guesses() -> Points:
-    return Points(((0, 1, 2), (1, 1)), Sampling(1.0), 3, confidence=0.7)
+def guesses() -> LookupPaths:
+    return LookupPaths(((0, 1, 2), (1, 1)), Sampling(1.0), 3, confidence=0.7)
 
 
 @pytest.mark.parametrize(
-    "forms", [("factorized", "points"), ("factorized", "factorized"), ("markov", "factorized")]
+    "forms", [("factorized", "lookup"), ("factorized", "factorized"), ("markov", "factorized")]
 )
 @pytest.mark.parametrize("seed", range(4))
-def test_a_tree_grown_on_the_host_is_the_one_of_whole_laws(
+def test_a_tree_grown_on_the_host_is_the_one_of_whole_distributions(
     forms: tuple[str, ...], seed: int
 ) -> None:
     """Where every source lists all its tokens, as it does over three, nothing is left out."""
@@ -120,17 +122,29 @@ def test_a_tree_grown_on_the_host_is_the_one_of_whole_laws(
     both = union(*sources, guesses(), weights=(0.5, 0.2, 0.3))
     table = both.table(6)
     assert table is not None
-    # Below the laws' depth guesses speak alone, and whole laws give what they do not name a share.
-    one, two = heap(0, table, 6, 2), levelled(0, both, 6, 2, lambda growth: True)
+    # Below the distributions' depth guesses speak alone, and whole distributions give what they do
+    # not name a share.
+    one, two = best_first_search(0, table, 6, 2), grow_by_level(0, both, 6, 2, lambda growth: True)
     assert one.log_rho.tolist() == pytest.approx(two.log_rho.tolist(), abs=1e-4)
     assert sorted(map(tuple, paths(one))) == sorted(map(tuple, paths(two)))
 
 
 def test_a_tree_is_scored_as_warm_as_the_surest_source_wants() -> None:
-    laws = {form: toy_proposal(form, 1, Sampling(1.0)) for form in ("markov", "factorized")}  # type: ignore[arg-type]
-    assert laws["markov"].coldest > laws["factorized"].coldest
-    assert union(*laws.values()).coldest == laws["markov"].coldest
-    assert union(laws["factorized"], guesses()).coldest == laws["factorized"].coldest
+    distributions = {
+        form: toy_proposal(form, 1, Sampling(1.0)) for form in ("markov", "factorized")
+    }  # type: ignore[arg-type]
+    assert (
+        distributions["markov"].min_score_temperature
+        > distributions["factorized"].min_score_temperature
+    )
+    assert (
+        union(*distributions.values()).min_score_temperature
+        == distributions["markov"].min_score_temperature
+    )
+    assert (
+        union(distributions["factorized"], guesses()).min_score_temperature
+        == distributions["factorized"].min_score_temperature
+    )
 
 
 def paths(tree: TokenTree) -> list[list[int]]:
@@ -138,8 +152,8 @@ def paths(tree: TokenTree) -> list[list[int]]:
 
 
 def test_a_path_may_leave_what_one_source_lists_and_come_back() -> None:
-    """A block drafter has laws past a token that only the look-up named, and the look-up knows
-    what follows tokens that only the block drafter named."""
+    """A block drafter has distributions past a token that only the look-up named, and the look-up
+    knows what follows tokens that only the block drafter named."""
     drafter = Ngram(NgramOptions(max_depth=4))
     session = drafter.open(OracleTarget(40, lambda prefix: [1.0] * 40), Sampling(1.0))
     session.commit([1, 2, 7, 8, 9, 1], None)
@@ -168,17 +182,17 @@ def test_a_path_may_leave_what_one_source_lists_and_come_back() -> None:
     assert 31 in after(7, 8)  # what the block says there, whatever came before
 
 
-def test_filters_take_whole_laws() -> None:
+def test_filters_take_whole_distributions() -> None:
     assert union(guesses(), guesses(), top_k=1).table(4) is None
     assert union(guesses(), toy_proposal("autoregressive", 1, Sampling(1.0))).table(4) is None
 
 
 def drafter() -> OracleDrafter:
-    """A toy union of three forms of law, one of them silent off its paths."""
+    """A toy union of three forms of distribution, one of them silent off its paths."""
 
     def propose(prefix: tuple[int, ...], sampling: Sampling) -> Proposal:
         own = Sampling(sampling.temperature)
-        forms = ("factorized", "autoregressive", "points")
+        forms = ("factorized", "autoregressive", "lookup")
         sources = tuple(toy_proposal(form, (7, prefix), own) for form in forms)
         return UnionProposal(sources, (0.5, 0.3, 0.2), sampling, 3)
 
@@ -187,7 +201,7 @@ def drafter() -> OracleDrafter:
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("filters", ["none", "top_p"])
-def test_the_output_law_is_the_targets(temperature: float, filters: str) -> None:
+def test_the_output_distribution_is_the_targets(temperature: float, filters: str) -> None:
     for tree, rule in (("best_first", "match"), ("sampled-chain", "ratio")):
         cell = Cell("factorized", tree, rule, "adversarial", temperature, filters, seed=2)
         cell.check(drafter=drafter())

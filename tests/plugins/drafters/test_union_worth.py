@@ -39,14 +39,14 @@ RECORDS = json.loads((FIXTURES / "zlab/dflash/expected.json").read_text())
 
 
 def table(seed: int, width: int) -> Any:
-    """Laws over `width` tokens, one per path."""
+    """Distributions over `width` tokens, one per path."""
 
     @cache
     def following(path: tuple[int, ...]) -> list[tuple[int, float]]:
         place = sum((token + 1) * (width + 1) ** i for i, token in enumerate(path))
         generator = torch.Generator().manual_seed(1_000_003 * seed + place)
-        law = (2.0 * torch.randn(width, generator=generator, dtype=torch.float64)).log_softmax(0)
-        pairs = enumerate(law.tolist())
+        probs = (2.0 * torch.randn(width, generator=generator, dtype=torch.float64)).log_softmax(0)
+        pairs = enumerate(probs.tolist())
         return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
 
     return following

@@ -1,4 +1,4 @@
-"""What a best-first tree is, by brute force, and laws with many ties to try it on."""
+"""What a best-first tree is, by brute force, and distributions with many ties to try it on."""
 
 import math
 from collections.abc import Iterator
@@ -7,15 +7,15 @@ import torch
 from attrs import field, frozen
 from hypothesis import strategies as st
 
-from draftwood.core.distributions import best
+from draftwood.core.distributions import stable_topk
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import (
     Children,
     Factorized,
     Frontier,
+    LookupPaths,
     Markov,
     Mixture,
-    Points,
     Proposal,
     Vocabulary,
 )
@@ -52,8 +52,8 @@ class PerLevel(Proposal):
         self.advanced.append(rows.shape[0])
         return self.inner.advance(at, rows, tokens)
 
-    def law(self, at: Frontier) -> torch.Tensor:
-        return self.inner.law(at)
+    def probs(self, at: Frontier) -> torch.Tensor:
+        return self.inner.probs(at)
 
     def tempered(self, temperature: float) -> "PerLevel":
         return PerLevel(self.inner.tempered(temperature), self.advanced)
@@ -61,20 +61,23 @@ class PerLevel(Proposal):
 
 @frozen(eq=False)
 class Whole(PerLevel):
-    """Another proposal whose children come from its whole law: the oracle of shortlists."""
+    """Another proposal whose children come from its whole distribution: the oracle of
+    shortlists."""
 
     advanced: list[int] = field(factory=list)
     pass_per_level = False
 
     def expand(self, at: Frontier, k: int) -> Children:
-        tokens, law = best(self.inner.law(at), k)
-        return Children(tokens, law.double().log())
+        tokens, probs = stable_topk(self.inner.probs(at), k)
+        return Children(tokens, probs.double().log())
 
 
-def factorized(laws: list[list[float]], ids: list[int] | None = None) -> Factorized:
-    """Laws (D, V) as they are, in float64."""
-    vocabulary = Vocabulary(len(laws[0]), None if ids is None else torch.tensor(ids))
-    return Factorized(torch.tensor(laws, dtype=torch.float64).log(), Sampling(1.0), vocabulary)
+def factorized(distributions: list[list[float]], ids: list[int] | None = None) -> Factorized:
+    """Distributions (D, V) as they are, in float64."""
+    vocabulary = Vocabulary(len(distributions[0]), None if ids is None else torch.tensor(ids))
+    return Factorized(
+        torch.tensor(distributions, dtype=torch.float64).log(), Sampling(1.0), vocabulary
+    )
 
 
 def paths(proposal: Proposal, depth: int) -> Iterator[tuple[float, tuple[int, ...]]]:
@@ -83,11 +86,11 @@ def paths(proposal: Proposal, depth: int) -> Iterator[tuple[float, tuple[int, ..
     def below(at: Frontier, score: float, path: tuple[int, ...]) -> Iterator[tuple[float, tuple]]:
         if len(path) == depth:
             return
-        law = proposal.law(at)[0].double().log()
-        for token in range(law.shape[0]):
-            if law[token] == -math.inf:
+        probs = proposal.probs(at)[0].double().log()
+        for token in range(probs.shape[0]):
+            if probs[token] == -math.inf:
                 continue
-            child = (score + float(law[token]), (*path, token))
+            child = (score + float(probs[token]), (*path, token))
             yield child
             if len(path) + 1 < proposal.max_depth:
                 rows = torch.zeros(1, dtype=torch.long)
@@ -126,8 +129,8 @@ def listed(tree: TokenTree) -> list[tuple[float, tuple[int, ...]]]:
 
 
 @st.composite
-def coarse_law(draw: st.DrawFn, size: int) -> list[float]:
-    """A law in multiples of a power of two: sums are exact, ties and zeros are common."""
+def coarse_distribution(draw: st.DrawFn, size: int) -> list[float]:
+    """A distribution in multiples of a power of two: sums are exact, ties and zeros are common."""
     weights = draw(st.lists(st.sampled_from([0, 0, 1, 1, 2, 4]), min_size=size, max_size=size))
     if not any(weights):
         weights[draw(st.integers(0, size - 1))] = 1
@@ -135,11 +138,11 @@ def coarse_law(draw: st.DrawFn, size: int) -> list[float]:
 
 
 @st.composite
-def factorized_laws(draw: st.DrawFn, reduced: bool = True) -> Factorized:
+def factorized_distributions(draw: st.DrawFn, reduced: bool = True) -> Factorized:
     """Up to 4 positions over up to 5 tokens; sometimes a reduced vocabulary in odd order."""
     depth, size = draw(st.integers(1, 4)), draw(st.integers(2, 5))
-    laws = [draw(coarse_law(size)) for _ in range(depth)]
-    proposal = factorized(laws)
+    distributions = [draw(coarse_distribution(size)) for _ in range(depth)]
+    proposal = factorized(distributions)
     if reduced and draw(st.booleans()):
         ids = torch.tensor(draw(st.permutations(range(size + 2)))[:size])
         return Factorized(proposal.logits, proposal.sampling, Vocabulary(size + 2, ids))
@@ -147,12 +150,12 @@ def factorized_laws(draw: st.DrawFn, reduced: bool = True) -> Factorized:
 
 
 @st.composite
-def markov_laws(draw: st.DrawFn) -> Markov:
+def markov_distributions(draw: st.DrawFn) -> Markov:
     """Up to 3 positions with up to 4 candidates each, in odd order."""
     depth, width = draw(st.integers(1, 3)), draw(st.integers(2, 4))
     candidates = [draw(st.permutations(range(6)))[:width] for _ in range(depth)]
-    first = draw(coarse_law(width))
-    pair = [[draw(coarse_law(width)) for _ in range(width)] for _ in range(depth - 1)]
+    first = draw(coarse_distribution(width))
+    pair = [[draw(coarse_distribution(width)) for _ in range(width)] for _ in range(depth - 1)]
     return Markov(
         torch.tensor(candidates),
         torch.tensor(first, dtype=torch.float64).log(),
@@ -163,33 +166,35 @@ def markov_laws(draw: st.DrawFn) -> Markov:
 
 
 @st.composite
-def mixture_laws(draw: st.DrawFn) -> Mixture:
-    """Up to 4 branches of up to 3 positions, some repeated, some never taken; a law of multiples
-    of a power of two each, so that the mixture's sums are exact too."""
+def mixture_distributions(draw: st.DrawFn) -> Mixture:
+    """Up to 4 branches of up to 3 positions, some repeated, some never taken; a distribution of
+    multiples of a power of two each, so that the mixture's sums are exact too."""
     branches, depth, size = (
         draw(st.integers(1, 4)),
         draw(st.integers(1, 3)),
         draw(st.integers(2, 5)),
     )
-    weights = draw(coarse_law(branches))
-    laws = [[draw(coarse_law(size)) for _ in range(depth)] for _ in range(branches)]
+    weights = draw(coarse_distribution(branches))
+    distributions = [
+        [draw(coarse_distribution(size)) for _ in range(depth)] for _ in range(branches)
+    ]
     if draw(st.booleans()):
-        laws[-1] = laws[0]
+        distributions[-1] = distributions[0]
     return Mixture(
         torch.tensor(weights, dtype=torch.float64).log(),
-        torch.tensor(laws, dtype=torch.float64).log(),
+        torch.tensor(distributions, dtype=torch.float64).log(),
         Sampling(1.0),
         Vocabulary(size),
     )
 
 
 @st.composite
-def point_paths(draw: st.DrawFn) -> Points:
+def point_paths(draw: st.DrawFn) -> LookupPaths:
     """Up to three continuations over three tokens, which often share a start."""
     some = st.lists(st.integers(0, 2), min_size=1, max_size=4).map(tuple)
-    return Points(tuple(draw(st.lists(some, min_size=1, max_size=3))), Sampling(), 3)
+    return LookupPaths(tuple(draw(st.lists(some, min_size=1, max_size=3))), Sampling(), 3)
 
 
-def tree_laws() -> st.SearchStrategy[Proposal]:
-    """Laws of every form whose conditionals can be listed by `law`."""
-    return st.one_of(factorized_laws(), markov_laws())
+def tree_distributions() -> st.SearchStrategy[Proposal]:
+    """Distributions of every form whose conditionals can be listed by `distribution`."""
+    return st.one_of(factorized_distributions(), markov_distributions())

@@ -15,7 +15,7 @@ from draftwood.core.proposals import Factorized, Markov, Mixture, Proposal, Voca
 from draftwood.core.randomness import Seeded
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Limits
-from draftwood.plugins.trees.best_first import WIDTH, BestFirst, heap, levelled
+from draftwood.plugins.trees.best_first import WIDTH, BestFirst, best_first_search, grow_by_level
 from draftwood.plugins.trees.options import BestFirstOptions
 
 from .reference import (
@@ -24,12 +24,12 @@ from .reference import (
     always,
     brute_force,
     factorized,
-    factorized_laws,
+    factorized_distributions,
     listed,
-    mixture_laws,
+    mixture_distributions,
     paths,
     point_paths,
-    tree_laws,
+    tree_distributions,
 )
 
 ANCHOR = 3
@@ -38,11 +38,11 @@ ANCHOR = 3
 def by_heap(proposal: Proposal, nodes: int, depth: int) -> TokenTree:
     table = proposal.table(nodes)
     assert table is not None
-    return heap(ANCHOR, table, nodes, depth).validate()
+    return best_first_search(ANCHOR, table, nodes, depth).validate()
 
 
 def by_levels(proposal: Proposal, nodes: int, depth: int) -> TokenTree:
-    return levelled(ANCHOR, proposal, nodes, depth, always).validate()
+    return grow_by_level(ANCHOR, proposal, nodes, depth, always).validate()
 
 
 def grow(proposal: Proposal, limits: Limits, **options: object) -> TokenTree:
@@ -58,7 +58,7 @@ def same(left: TokenTree, right: TokenTree) -> bool:
     )
 
 
-@given(tree_laws(), st.integers(1, 40), st.integers(1, 4))
+@given(tree_distributions(), st.integers(1, 40), st.integers(1, 4))
 def test_both_forms_are_the_brute_force_tree(proposal: Proposal, nodes: int, depth: int) -> None:
     depth = min(depth, proposal.max_depth)
     expected = brute_force(proposal, nodes, depth)
@@ -66,14 +66,16 @@ def test_both_forms_are_the_brute_force_tree(proposal: Proposal, nodes: int, dep
     assert listed(by_levels(proposal, nodes, depth)) == expected
 
 
-@given(st.one_of(tree_laws(), point_paths()), st.integers(1, 40))
+@given(st.one_of(tree_distributions(), point_paths()), st.integers(1, 40))
 def test_the_two_forms_are_one_tree(proposal: Proposal, nodes: int) -> None:
     depth = proposal.max_depth
     assert same(by_heap(proposal, nodes, depth), by_levels(proposal, nodes, depth))
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 300), st.sampled_from([1.0, 3.0, 12.0]))
-def test_the_two_forms_are_one_tree_on_large_laws(seed: int, nodes: int, sharpness: float) -> None:
+def test_the_two_forms_are_one_tree_on_large_distributions(
+    seed: int, nodes: int, sharpness: float
+) -> None:
     generator = torch.Generator().manual_seed(seed)
     logits = (torch.randn(7, 61, generator=generator) * sharpness).round(decimals=1)
     proposal = Factorized(logits, Sampling(1.0), Vocabulary(61))
@@ -87,11 +89,11 @@ def test_a_tree_that_wants_more_than_the_first_table_gets_it(nodes: int) -> None
     wide = by_heap(proposal, nodes, 5)
     assert len(set(wide.token_list)) > WIDTH
     assert same(grow(proposal, Limits(nodes), form="heap"), wide)
-    # Negative control: a table that is too narrow is not taken for the whole law.
+    # Negative control: a table that is too narrow is not taken for the whole distribution.
     table = proposal.table(WIDTH)
     assert table is not None
-    assert heap(ANCHOR, table, nodes, 5, width=WIDTH) is None
-    assert not same(heap(ANCHOR, table, nodes, 5) or wide, wide)
+    assert best_first_search(ANCHOR, table, nodes, 5, width=WIDTH) is None
+    assert not same(best_first_search(ANCHOR, table, nodes, 5) or wide, wide)
 
 
 def test_growing_ends_at_the_first_node_below_its_floor() -> None:
@@ -121,19 +123,19 @@ def test_ties_at_the_boundary_of_top_k_are_what_the_comparison_catches() -> None
     assert table is not None
     for row in table.tokens:
         row.reverse()
-    assert not same(heap(ANCHOR, table, 6, 2), tree)
+    assert not same(best_first_search(ANCHOR, table, 6, 2), tree)
 
 
-@given(tree_laws(), st.integers(1, 30))
+@given(tree_distributions(), st.integers(1, 30))
 def test_every_prefix_is_the_best_tree_of_its_size(proposal: Proposal, nodes: int) -> None:
     tree = grow(proposal, Limits(nodes))
     for size in range(1, tree.nodes + 1):
         assert same(tree.cut(size).validate(), grow(proposal, Limits(size)))
 
 
-@given(factorized_laws(reduced=False), st.integers(1, 4))
+@given(factorized_distributions(reduced=False), st.integers(1, 4))
 def test_no_tree_of_any_shape_has_a_higher_surrogate(proposal: Factorized, nodes: int) -> None:
-    best = float(grow(proposal, Limits(nodes)).surrogate()[-1])
+    best = float(grow(proposal, Limits(nodes)).expected_tokens()[-1])
     every = {path: score for score, path in paths(proposal, min(2, proposal.max_depth))}
     values = [
         1.0 + sum(float(torch.tensor(every[p], dtype=torch.float64).exp()) for p in chosen)
@@ -148,14 +150,14 @@ def test_a_breadth_first_tree_is_not_the_best() -> None:
     proposal = factorized([[0.9, 0.1], [0.9, 0.1]])
     best = grow(proposal, Limits(2))
     assert best.depth_list == [0, 1, 2]
-    assert float(best.surrogate()[-1]) > 1 + 0.9 + 0.1
+    assert float(best.expected_tokens()[-1]) > 1 + 0.9 + 0.1
 
 
-@given(tree_laws(), st.integers(1, 40))
+@given(tree_distributions(), st.integers(1, 40))
 def test_the_surrogate_is_concave_and_scores_never_increase(proposal: Proposal, nodes: int) -> None:
     tree = grow(proposal, Limits(nodes))
-    gains = tree.surrogate().diff()
-    assert float(tree.surrogate()[0]) == 1.0
+    gains = tree.expected_tokens().diff()
+    assert float(tree.expected_tokens()[0]) == 1.0
     assert bool((tree.log_rho.diff() <= 0).all())
     assert bool((gains.diff() <= 1e-12).all())
 
@@ -169,11 +171,11 @@ def test_a_tree_grown_level_by_level_is_not_concave() -> None:
     assert bool((gains.diff() > 1e-12).any())
 
 
-@given(tree_laws(), st.integers(0, 20), st.integers(0, 4), st.integers(1, 20))
+@given(tree_distributions(), st.integers(0, 20), st.integers(0, 4), st.integers(1, 20))
 def test_limits_and_options_are_respected(
     proposal: Proposal, nodes: int, depth: int, most: int
 ) -> None:
-    for form in ("heap", "levelled"):
+    for form in ("heap", "by_level"):
         tree = grow(proposal, Limits(nodes, depth), max_nodes=most, form=form)
         assert tree.nodes <= min(nodes, most)
         assert max(tree.depth_list) <= min(depth, proposal.max_depth)
@@ -181,7 +183,7 @@ def test_limits_and_options_are_respected(
         assert tree.nodes == min(nodes, most, everything)
 
 
-@given(mixture_laws(), st.integers(1, 40), st.integers(1, 3))
+@given(mixture_distributions(), st.integers(1, 40), st.integers(1, 3))
 def test_trees_over_mixtures_are_the_brute_force_trees(
     proposal: Mixture, nodes: int, depth: int
 ) -> None:
@@ -210,7 +212,7 @@ def mixture_of(seed: int, branches: int, size: int, sampling: Sampling) -> Mixtu
     st.integers(1, 64),
     st.sampled_from([Sampling(1.0), Sampling(1.5, top_k=20, top_p=0.8), Sampling(1.0, top_p=0.95)]),
 )
-def test_a_tree_found_among_few_tokens_is_the_tree_of_the_whole_law(
+def test_a_tree_found_among_few_tokens_is_the_tree_of_the_whole_distribution(
     seed: int, branches: int, nodes: int, sampling: Sampling
 ) -> None:
     proposal = mixture_of(seed, branches, 900, sampling)
@@ -230,7 +232,7 @@ def test_joining_the_branches_best_tokens_is_what_the_comparison_catches() -> No
 
 def test_tokens_of_probability_zero_never_become_nodes() -> None:
     proposal = factorized([[0.0, 1.0, 0.0], [0.5, 0.0, 0.5]])
-    for form in ("heap", "levelled"):
+    for form in ("heap", "by_level"):
         tree = grow(proposal, Limits(50), form=form)
         assert listed(tree) == [
             (0.0, (1,)),
@@ -240,7 +242,7 @@ def test_tokens_of_probability_zero_never_become_nodes() -> None:
 
 
 def test_a_pass_per_level_proposal_advances_only_what_may_be_kept_and_asks_first() -> None:
-    laws = [[0.6, 0.3, 0.1]] * 4
+    distributions = [[0.6, 0.3, 0.1]] * 4
     advanced: list[int] = []
     sizes: list[int] = []
 
@@ -249,10 +251,12 @@ def test_a_pass_per_level_proposal_advances_only_what_may_be_kept_and_asks_first
         return len(sizes) < 3
 
     policy = BestFirst(BestFirstOptions(max_nodes=6, score_temperature=1.0))
-    tree = policy.grow(0, PerLevel(factorized(laws), advanced), Limits(6), twice, Seeded(0))
+    tree = policy.grow(
+        0, PerLevel(factorized(distributions), advanced), Limits(6), twice, Seeded(0)
+    )
     assert sizes == [3, 6, 6]
     assert len(advanced) == 2  # the third level was refused
-    assert listed(tree) == brute_force(factorized(laws), 6, 3)
+    assert listed(tree) == brute_force(factorized(distributions), 6, 3)
     # Of nine paths of two tokens none below the sixth-best score goes on.
     assert advanced[0] == 3
     assert advanced[1] < 6
@@ -268,33 +272,33 @@ def test_a_level_that_can_add_nothing_is_not_asked_for() -> None:
 def test_a_node_that_cannot_pay_for_its_place_is_not_gone_on_from() -> None:
     """Floors as a controller gives them, the first node excepted: the tree is the one that a heap
     grows, and passes are run for its nodes alone."""
-    laws = [[0.6, 0.3, 0.1]] * 4
+    distributions = [[0.6, 0.3, 0.1]] * 4
     for floor in (0.05, 0.2, 0.4, 0.99):
         advanced: list[int] = []
         limits = Limits(30, floors=(-math.inf, *[math.log(floor)] * 29))
-        tree = grow(PerLevel(factorized(laws), advanced), limits)
-        assert listed(tree) == listed(grow(factorized(laws), limits, form="heap"))
+        tree = grow(PerLevel(factorized(distributions), advanced), limits)
+        assert listed(tree) == listed(grow(factorized(distributions), limits, form="heap"))
         assert sum(advanced) <= tree.nodes
     assert tree.nodes == 1
     # Negative control: without floors thirty nodes are kept, and more gone on from.
     advanced = []
-    assert grow(PerLevel(factorized(laws), advanced), Limits(30)).nodes == 30
+    assert grow(PerLevel(factorized(distributions), advanced), Limits(30)).nodes == 30
     assert sum(advanced) > 20
 
 
 def test_floors_that_fall_leave_both_forms_the_same_nodes() -> None:
     """The first place of a tile asks more of a node than the places after it."""
-    laws = [[0.6, 0.3, 0.1]] * 4
+    distributions = [[0.6, 0.3, 0.1]] * 4
     floors = (-math.inf, *map(math.log, (0.3, 0.2, 0.1, 0.1, 0.1, 0.05)), *[math.log(0.05)] * 13)
     limits = Limits(20, floors=floors)
-    whole = grow(factorized(laws), limits, form="heap")
+    whole = grow(factorized(distributions), limits, form="heap")
     assert min(whole.log_rho_list) < floors[1]  # the first finite floor would have ended it
     kept = set(listed(whole))
-    assert kept <= set(listed(grow(factorized(laws), limits, form="levelled")))
-    assert kept <= set(listed(grow(PerLevel(factorized(laws), []), limits)))
+    assert kept <= set(listed(grow(factorized(distributions), limits, form="by_level")))
+    assert kept <= set(listed(grow(PerLevel(factorized(distributions), []), limits)))
 
 
-def test_scores_come_from_a_warmer_law_than_a_cold_request() -> None:
+def test_scores_come_from_a_warmer_distribution_than_a_cold_request() -> None:
     logits = torch.tensor([[3.0, 2.0, 0.0]])
 
     def scores(temperature: float, score_temperature: float | None) -> torch.Tensor:
@@ -311,12 +315,13 @@ def test_scores_come_from_a_warmer_law_than_a_cold_request() -> None:
         torch.tensor([[0, 1, 2]]), logits[0], logits.new_empty(0, 3, 3), Sampling(0.3), 3
     )
     for temperature, asked, wanted in ((0.3, None, 1.3), (1.5, None, 1.5), (0.3, 0.7, 0.7)):
-        law = evolve(pairs, sampling=Sampling(temperature))
+        probs = evolve(pairs, sampling=Sampling(temperature))
         grown = BestFirst(BestFirstOptions(score_temperature=asked)).grow(
-            0, law, Limits(3), always, Seeded(0)
+            0, probs, Limits(3), always, Seeded(0)
         )
         assert torch.allclose(grown.log_rho[1:].float(), (logits[0] / wanted).log_softmax(-1))
-    # Negative control: without a warmer law a greedy request has a chain of certain tokens.
+    # Negative control: without a warmer distribution a greedy request has a chain of certain
+    # tokens.
     assert not torch.allclose(scores(0.0, None)[:1], torch.zeros(1))
 
 
@@ -327,7 +332,7 @@ def test_filters_hold_for_scores_too() -> None:
 
 def test_a_heap_without_a_table_says_what_to_do() -> None:
     proposal = PerLevel(factorized([[0.5, 0.5]]), [])
-    with pytest.raises(TreeError, match=r"PerLevel has no table.*auto or levelled"):
+    with pytest.raises(TreeError, match=r"PerLevel has no table.*auto or by_level"):
         grow(proposal, Limits(2), form="heap")
     assert grow(proposal, Limits(2)).nodes == 2
 
@@ -336,7 +341,7 @@ def test_auto_uses_the_heap_on_the_host_and_levels_elsewhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(*_: object) -> TokenTree:
-        raise AssertionError("the heap copies the law to the host")
+        raise AssertionError("the heap copies the distribution to the host")
 
     monkeypatch.setattr("draftwood.plugins.trees.best_first.heap", refuse)
     with pytest.raises(AssertionError):
@@ -344,6 +349,6 @@ def test_auto_uses_the_heap_on_the_host_and_levels_elsewhere(
     elsewhere = property(lambda self: torch.device("meta"))
     monkeypatch.setattr(Factorized, "device", elsewhere)
     monkeypatch.setattr(
-        "draftwood.plugins.trees.best_first.levelled", lambda *_, **__: TokenTree.root(1)
+        "draftwood.plugins.trees.best_first.by_level", lambda *_, **__: TokenTree.root(1)
     )
     assert grow(factorized([[0.5, 0.5]]), Limits(2)).nodes == 0

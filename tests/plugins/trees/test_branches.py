@@ -1,4 +1,4 @@
-"""Trees over a mixture's branches hold what every policy must, and refuse other laws."""
+"""Trees over a mixture's branches hold what every policy must, and refuse other distributions."""
 
 import math
 
@@ -31,7 +31,9 @@ class TestLottery(TreePolicySuite):
         return proposal.tempered(0.0)
 
 
-def laws(prior: list[float], branches: list[list[list[float]]], **options: float) -> Mixture:
+def distributions(
+    prior: list[float], branches: list[list[list[float]]], **options: float
+) -> Mixture:
     size = len(branches[0][0])
     return Mixture(
         torch.tensor(prior, dtype=torch.float64).log(),
@@ -42,7 +44,7 @@ def laws(prior: list[float], branches: list[list[list[float]]], **options: float
     )
 
 
-THREE = laws(
+THREE = distributions(
     [0.5, 0.3, 0.2],
     [
         [[0.8, 0.1, 0.1], [0.6, 0.4, 0.0]],
@@ -65,19 +67,19 @@ def test_branches_are_merged_and_grown_by_the_mixtures_scores() -> None:
 def test_scores_that_rounding_raises_along_a_path_still_make_a_tree(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def rounded(law: Mixture, paths: torch.Tensor) -> torch.Tensor:
-        scores = exact(law, paths)
+    def rounded(probs: Mixture, paths: torch.Tensor) -> torch.Tensor:
+        scores = exact(probs, paths)
         for depth in range(1, scores.shape[1]):
             scores[:, depth] = torch.nextafter(scores[:, depth - 1], scores.new_tensor(0.0))
         return scores
 
     exact = Mixture.path_scores
     certain = [[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]]
-    law = laws([0.6, 0.4], [[[1.0, 0.0], *certain], [[0.0, 1.0], *certain]])
+    probs = distributions([0.6, 0.4], [[[1.0, 0.0], *certain], [[0.0, 1.0], *certain]])
     monkeypatch.setattr(Mixture, "path_scores", rounded)
-    raised = law.path_scores(law.greedy())
+    raised = probs.path_scores(probs.greedy())
     assert (raised.diff() > 0).all()
-    tree = Branches().grow(9, law, Limits(99), always, Seeded(0)).validate()
+    tree = Branches().grow(9, probs, Limits(99), always, Seeded(0)).validate()
     assert tree.nodes == 8
     scores = tree.log_rho_list
     for node, parent in enumerate(tree.parent_list[1:], 1):
@@ -86,7 +88,7 @@ def test_scores_that_rounding_raises_along_a_path_still_make_a_tree(
         tree.cut(nodes).validate()
 
 
-def test_the_lotterys_laws_are_shares_of_the_branches_that_agree() -> None:
+def test_the_lotterys_distributions_are_shares_of_the_branches_that_agree() -> None:
     trees = [Lottery().grow(9, THREE, Limits(99), always, Seeded(seed)) for seed in range(30)]
     drawn = {tuple(tree.token_list[1:]): tree for tree in trees}
     assert set(drawn) == {(0, 0), (0, 1), (2, 2)}
@@ -96,14 +98,14 @@ def test_the_lotterys_laws_are_shares_of_the_branches_that_agree() -> None:
 
 
 def test_z_t_tempers_the_lottery() -> None:
-    cold = laws([0.6, 0.4], [[[1.0, 0.0]], [[0.0, 1.0]]], prior_temperature=0.5)
+    cold = distributions([0.6, 0.4], [[[1.0, 0.0]], [[0.0, 1.0]]], prior_temperature=0.5)
     tree = Lottery().grow(9, cold, Limits(9), always, Seeded(0))
     assert tree.q is not None
     assert tree.q[0].tolist() == pytest.approx([0.36 / 0.52, 0.16 / 0.52])
 
 
 @pytest.mark.parametrize("policy", [Branches(), Lottery()])
-def test_other_laws_have_no_branches(policy: Branches | Lottery) -> None:
+def test_other_distributions_have_no_branches(policy: Branches | Lottery) -> None:
     proposal = toy_proposal("factorized", 0, Sampling(1.0))
     with pytest.raises(TreeError, match="use it with drafter dblast"):
         policy.grow(0, proposal, Limits(4), always, Seeded(0))
@@ -120,5 +122,5 @@ def test_other_drafters_are_refused_before_loading(tree: str, rule: str) -> None
             "verifier": {"use": rule},
         }
     )
-    with pytest.raises(CompositionError, match=f"'{tree}' grows from mixture laws"):
+    with pytest.raises(CompositionError, match=f"'{tree}' grows from mixture distributions"):
         check_composition(config)

@@ -18,7 +18,7 @@ from draftwood.plugins.trees.options import BestFirstOptions, DynamicOptions
 from draftwood.testing import Autoregressive
 from draftwood.testing.suites import TreePolicySuite
 
-from .reference import PerLevel, always, factorized, listed, point_paths, tree_laws
+from .reference import PerLevel, always, factorized, listed, point_paths, tree_distributions
 
 ROOMY = Limits(1000)
 
@@ -47,7 +47,7 @@ def autoregressive(seed: int, vocab: int = 6, depth: int = 4) -> Autoregressive:
     return Autoregressive(logits, depth, Sampling(1.0))
 
 
-@given(st.one_of(tree_laws(), point_paths()), st.integers(1, 40), st.integers(1, 4))
+@given(st.one_of(tree_distributions(), point_paths()), st.integers(1, 40), st.integers(1, 4))
 def test_without_a_binding_beam_it_is_the_best_first_tree(
     proposal: Proposal, nodes: int, depth: int
 ) -> None:
@@ -58,14 +58,14 @@ def test_without_a_binding_beam_it_is_the_best_first_tree(
 def beam_by_hand(
     proposal: Autoregressive, top_k: int, depth: int, total: int
 ) -> list[tuple[float, tuple[int, ...]]]:
-    """The papers' procedure on plain lists, for laws without ties."""
+    """The papers' procedure on plain lists, for distributions without ties."""
     seen: list[tuple[float, tuple[int, ...]]] = []
     beam: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     for _ in range(depth):
         level = []
         for score, path in beam:
-            law = proposal.logits(path).log_softmax(-1)
-            values, tokens = law.topk(top_k)
+            probs = proposal.logits(path).log_softmax(-1)
+            values, tokens = probs.topk(top_k)
             pairs = zip(values.tolist(), tokens.tolist(), strict=True)
             level += [(score + value, (*path, token)) for value, token in pairs]
         seen += level
@@ -85,21 +85,25 @@ def test_it_is_the_papers_procedure(seed: int, top_k: int, total: int) -> None:
 
 
 def test_a_narrow_beam_loses_nodes_that_best_first_finds() -> None:
-    """Negative control: the beam does bind, and what it costs is seen in the surrogate."""
+    """Negative control: the beam does bind, and what it costs is seen in the expected tokens."""
     wide, narrow = (
         sum(
-            float(dynamic(autoregressive(seed), top_k=k, depth=4, total_tokens=20).surrogate()[-1])
+            float(
+                dynamic(autoregressive(seed), top_k=k, depth=4, total_tokens=20).expected_tokens()[
+                    -1
+                ]
+            )
             for seed in range(4)
         )
         for k in (20, 2)
     )
     assert narrow < wide
     assert wide == pytest.approx(
-        sum(float(best_first(autoregressive(s), 20, 4).surrogate()[-1]) for s in range(4))
+        sum(float(best_first(autoregressive(s), 20, 4).expected_tokens()[-1]) for s in range(4))
     )
 
 
-@given(tree_laws(), st.integers(1, 3), st.integers(1, 12), st.integers(0, 8))
+@given(tree_distributions(), st.integers(1, 3), st.integers(1, 12), st.integers(0, 8))
 def test_every_prefix_is_a_tree_and_limits_hold(
     proposal: Proposal, top_k: int, total: int, nodes: int
 ) -> None:
@@ -128,7 +132,7 @@ def test_a_level_advances_the_beam_alone_and_asks_first() -> None:
     assert tree.nodes == 10
 
 
-def test_scores_come_from_a_warmer_law_than_a_cold_request() -> None:
+def test_scores_come_from_a_warmer_distribution_than_a_cold_request() -> None:
     proposal = Factorized(torch.tensor([[3.0, 2.0, 0.0]]), Sampling(0.0), Vocabulary(3))
     tree = Dynamic(DynamicOptions()).grow(0, proposal, ROOMY, always, Seeded(0))
     expected = (proposal.logits[0] / 0.8).log_softmax(-1)

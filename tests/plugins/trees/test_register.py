@@ -25,7 +25,7 @@ def test_every_record_builds_a_policy_with_its_default_options() -> None:
         assert isinstance(policy, TreePolicy)
 
 
-def test_scored_trees_are_deterministic_and_grow_over_any_law() -> None:
+def test_scored_trees_are_deterministic_and_grow_over_any_distribution() -> None:
     records = {record.name: record for record in draftwood_register_trees()}
     for name in ("best_first", "chain", "dynamic", "static"):
         record = records[name]

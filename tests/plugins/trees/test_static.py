@@ -17,7 +17,7 @@ from draftwood.plugins.trees.chain import Chain
 from draftwood.plugins.trees.options import BestFirstOptions, ChainOptions, StaticOptions
 from draftwood.plugins.trees.static import TOPOLOGIES, Static
 
-from .reference import PerLevel, always, brute_force, factorized, listed, paths, tree_laws
+from .reference import PerLevel, always, brute_force, factorized, listed, paths, tree_distributions
 
 ROOMY = Limits(1000)
 
@@ -53,7 +53,7 @@ def test_eagle_has_its_25_nodes() -> None:
     StaticOptions(paths=shape)  # prefix-closed
 
 
-def test_the_shape_is_grown_whole_whatever_the_law() -> None:
+def test_the_shape_is_grown_whole_whatever_the_distribution() -> None:
     for seed in range(5):
         proposal = dense(6, 9, seed)
         assert rank_paths(static(proposal), proposal) == set(TOPOLOGIES["eagle"])
@@ -64,7 +64,7 @@ def test_the_shape_is_grown_whole_whatever_the_law() -> None:
     }
 
 
-@given(tree_laws(), st.integers(1, 30))
+@given(tree_distributions(), st.integers(1, 30))
 def test_a_complete_shape_is_the_best_first_tree(proposal: Proposal, nodes: int) -> None:
     """Cut by score, a shape that leaves nothing out has the best nodes of all."""
     complete: list[tuple[int, ...]] = []
@@ -81,7 +81,7 @@ def test_a_complete_shape_is_the_best_first_tree(proposal: Proposal, nodes: int)
     assert narrow.nodes == 1  # negative control: the shape is what limits it
 
 
-@given(tree_laws(), st.integers(1, 30), st.integers(1, 5))
+@given(tree_distributions(), st.integers(1, 30), st.integers(1, 5))
 def test_prefixes_are_trees_and_the_surrogate_is_concave(
     proposal: Proposal, nodes: int, depth: int
 ) -> None:
@@ -93,7 +93,7 @@ def test_prefixes_are_trees_and_the_surrogate_is_concave(
         tree.cut(size).validate()
 
 
-@given(tree_laws(), st.integers(1, 30))
+@given(tree_distributions(), st.integers(1, 30))
 def test_looking_up_and_expanding_give_one_tree(proposal: Proposal, nodes: int) -> None:
     for grow in (static, chain):
         looked_up = grow(proposal, Limits(nodes))
@@ -101,7 +101,7 @@ def test_looking_up_and_expanding_give_one_tree(proposal: Proposal, nodes: int) 
         assert listed(looked_up) == listed(expanded)
 
 
-@given(tree_laws(), st.integers(1, 6))
+@given(tree_distributions(), st.integers(1, 6))
 def test_a_chain_follows_the_best_tokens(proposal: Proposal, length: int) -> None:
     tree = chain(proposal, length=length)
     assert tree.is_chain
@@ -136,11 +136,12 @@ def test_tokens_of_probability_zero_never_become_nodes() -> None:
 
 
 def test_a_greedy_request_still_has_a_tree() -> None:
-    """At temperature 0 the drafter's own law is one token, and a tree of it only a chain."""
+    """At temperature 0 the drafter's own distribution is one token, and a tree of it only a
+    chain."""
     proposal = Factorized(dense(5, 9).logits, Sampling(0.0), Vocabulary(9))
     policy = Static(StaticOptions())
     assert policy.grow(0, proposal, ROOMY, always, Seeded(0)).nodes == 25
-    assert static(factorized([[0.0, 1.0]] * 5)).nodes == 5  # what one-hot laws would give
+    assert static(factorized([[0.0, 1.0]] * 5)).nodes == 5  # what one-hot distributions would give
 
 
 @pytest.mark.parametrize(

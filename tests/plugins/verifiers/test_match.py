@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from draftwood.core.draws import Draws
 from draftwood.core.errors import NonFiniteLogits
-from draftwood.core.node_distributions import TargetLaws
+from draftwood.core.node_distributions import TargetDistributions
 from draftwood.core.options import Sampling
 from draftwood.core.randomness import Randomness, Seeded
 from draftwood.core.tree import TokenTree
@@ -22,8 +22,10 @@ TREE = TokenTree.of([0, 1, 2, 3, 1, 2], [-1, 0, 0, 1, 1, 4], [0, 1, 1, 2, 2, 3],
 HISTORY = [3, 3, 0]
 
 
-def laws_of(logits: torch.Tensor, tree: TokenTree = TREE, temperature: float = 1.0) -> TargetLaws:
-    return TargetLaws(logits, tree, HISTORY, Sampling(temperature), (), 0)
+def distributions_of(
+    logits: torch.Tensor, tree: TokenTree = TREE, temperature: float = 1.0
+) -> TargetDistributions:
+    return TargetDistributions(logits, tree, HISTORY, Sampling(temperature), (), 0)
 
 
 def peaked(tokens: list[int]) -> torch.Tensor:
@@ -46,7 +48,9 @@ def peaked(tokens: list[int]) -> torch.Tensor:
 def test_the_path_follows_what_the_target_says(
     temperature: float, said: list[int], accepted: tuple[int, ...], bonus: int
 ) -> None:
-    verdict = Match().judge(laws_of(peaked(said), temperature=temperature), TREE, Seeded(0))
+    verdict = Match().judge(
+        distributions_of(peaked(said), temperature=temperature), TREE, Seeded(0)
+    )
     assert (verdict.accepted, verdict.bonus) == (accepted, bonus)
 
 
@@ -56,21 +60,21 @@ def test_the_committed_tokens_are_those_that_the_uniforms_of_their_positions_dra
 ) -> None:
     generator = torch.Generator().manual_seed(weights)
     logits = torch.randn(6, V, generator=generator, dtype=torch.float64)
-    laws, rng = laws_of(logits), Seeded(seed)
-    verdict = Match().judge(laws, TREE, rng)
+    distributions, rng = distributions_of(logits), Seeded(seed)
+    verdict = Match().judge(distributions, TREE, rng)
     drafts = [TREE.token_list[node] for node in verdict.accepted[1:]]
     for node, token in zip(verdict.accepted, [*drafts, verdict.bonus], strict=True):
         position = len(HISTORY) + TREE.depth_list[node]
         assert token == rng.categorical(logits[node].softmax(-1), position)
 
 
-def test_the_law_of_a_committed_token_is_the_targets() -> None:
+def test_the_distribution_of_a_committed_token_is_the_targets() -> None:
     """By enumeration: what follows the anchor is p at the root, whatever the tree offers."""
     logits = torch.randn(6, V, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
     found = torch.zeros(V, dtype=torch.float64)
 
     def judge(rng: Enumerating) -> int:
-        verdict = Match().judge(laws_of(logits), TREE, rng)
+        verdict = Match().judge(distributions_of(logits), TREE, rng)
         return TREE.token_list[verdict.accepted[1]] if len(verdict.accepted) > 1 else verdict.bonus
 
     for probability, token, _ in outcomes(judge):
@@ -78,16 +82,16 @@ def test_the_law_of_a_committed_token_is_the_targets() -> None:
     assert torch.allclose(found, logits[0].softmax(-1), atol=1e-12)
 
 
-def test_only_the_nodes_of_the_path_are_asked_for_their_law() -> None:
+def test_only_the_nodes_of_the_path_are_asked_for_their_distribution() -> None:
     asked = []
 
-    class Watched(TargetLaws):
-        def law(self, node: int) -> torch.Tensor:
+    class Watched(TargetDistributions):
+        def probs(self, node: int) -> torch.Tensor:
             asked.append(node)
-            return super().law(node)
+            return super().probs(node)
 
-    laws = Watched(peaked([2, 0, 1, 0, 0, 0]), TREE, HISTORY, Sampling(1.0), (), 0)
-    verdict = Match().judge(laws, TREE, Seeded(0))
+    distributions = Watched(peaked([2, 0, 1, 0, 0, 0]), TREE, HISTORY, Sampling(1.0), (), 0)
+    verdict = Match().judge(distributions, TREE, Seeded(0))
     assert tuple(asked) == verdict.accepted == (0, 2)
 
 
@@ -96,21 +100,21 @@ def test_greedy_decoding_draws_nothing() -> None:
         def stream(self, name: str) -> Randomness:
             return self
 
-        def categorical(self, law: torch.Tensor, position: int, draw: int = 0) -> int:
+        def categorical(self, probs: torch.Tensor, position: int, draw: int = 0) -> int:
             raise AssertionError("a draw at temperature 0")
 
         def accept(self, probability: float, position: int, draw: int = 0) -> bool:
             raise AssertionError("a draw at temperature 0")
 
-    laws = laws_of(peaked([1, 1, 0, 0, 2, 3]), temperature=0.0)
-    assert Match().judge(laws, TREE, Forbidden()).accepted == (0, 1, 4, 5)
+    distributions = distributions_of(peaked([1, 1, 0, 0, 2, 3]), temperature=0.0)
+    assert Match().judge(distributions, TREE, Forbidden()).accepted == (0, 1, 4, 5)
 
 
 def test_a_repeated_sibling_is_no_second_chance() -> None:
     tree = TokenTree.of(
         [0, 1, 1], [-1, 0, 0], [0, 1, 1], [0.0] * 3, Draws.IID, torch.full((2, V), 0.25)
     )
-    verdict = Match().judge(laws_of(peaked([1, 2, 2]), tree), tree, Seeded(0))
+    verdict = Match().judge(distributions_of(peaked([1, 2, 2]), tree), tree, Seeded(0))
     assert (verdict.accepted, verdict.bonus) == ((0, 1), 2)
 
 
@@ -121,7 +125,9 @@ def test_a_row_that_no_token_can_be_drawn_from_is_named_if_it_is_reached(
 ) -> None:
     logits = peaked([1, 1, 0, 0, 2, 3])
     logits[2] = bad  # off the path
-    assert Match().judge(laws_of(logits, temperature=temperature), TREE, Seeded(0)).bonus == 3
+    assert (
+        Match().judge(distributions_of(logits, temperature=temperature), TREE, Seeded(0)).bonus == 3
+    )
     logits[4] = bad
     with pytest.raises(NonFiniteLogits, match=r"node 4 \(position 5\)"):
-        Match().judge(laws_of(logits, temperature=temperature), TREE, Seeded(0))
+        Match().judge(distributions_of(logits, temperature=temperature), TREE, Seeded(0))

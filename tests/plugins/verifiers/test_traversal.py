@@ -6,7 +6,7 @@ import torch
 from draftwood.core.draws import Draws
 from draftwood.core.errors import TestingError
 from draftwood.core.interfaces import Verifier
-from draftwood.core.node_distributions import TargetLaws
+from draftwood.core.node_distributions import TargetDistributions
 from draftwood.core.options import Sampling
 from draftwood.core.tree import TokenTree
 from draftwood.plugins.verifiers.multi_round import MultiRound
@@ -14,7 +14,7 @@ from draftwood.plugins.verifiers.traversal import Traversal
 from draftwood.testing import Enumerating, outcomes
 
 V = 3
-LAWS = torch.tensor([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.1, 0.2, 0.7]], dtype=torch.float64)
+FORMS = torch.tensor([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.1, 0.2, 0.7]], dtype=torch.float64)
 Q = torch.tensor([[0.2, 0.2, 0.6], [0.5, 0.4, 0.1]], dtype=torch.float64)
 CHAIN = TokenTree.of([0, 2, 0], [-1, 0, 1], [0, 1, 2], [0.0] * 3, Draws.IID, Q)
 STAR = TokenTree.of([0, 2, 1], [-1, 0, 0], [0, 1, 1], [0.0] * 3, Draws.IID, Q)
@@ -27,12 +27,12 @@ def judged_again(verifier: Verifier, rounds: tuple[int, int]) -> int:
 
     def experiment(rng: Enumerating) -> bool:
         ids = [1, 0]
-        laws = TargetLaws(LAWS.log(), CHAIN, ids, Sampling(1.0), (), rounds[0])
-        verdict = verifier.judge(laws, CHAIN, rng)
+        distributions = TargetDistributions(FORMS.log(), CHAIN, ids, Sampling(1.0), (), rounds[0])
+        verdict = verifier.judge(distributions, CHAIN, rng)
         drafts = [CHAIN.token_list[node] for node in verdict.accepted[1:]]
         ids = [*ids, *drafts, verdict.bonus]
-        laws = TargetLaws(LAWS.log(), STAR, ids, Sampling(1.0), (), rounds[1])
-        verifier.judge(laws, STAR, rng)
+        distributions = TargetDistributions(FORMS.log(), STAR, ids, Sampling(1.0), (), rounds[1])
+        verifier.judge(distributions, STAR, rng)
         return not drafts
 
     for _, rejected, _ in outcomes(experiment):

@@ -76,7 +76,7 @@ class Acceptance:
         factors = self.factors(len(self.taken) + 2)
         return math.exp(sum(max(0.0, factor) for factor in factors))
 
-    def surrogate(self, tree: TokenTree) -> list[float]:
+    def expected_tokens(self, tree: TokenTree) -> list[float]:
         """A^(0..N): expected tokens of a round that verifies the first n draft nodes.
 
         Corrected conditionals are clipped at one, so that scores never increase along a path.

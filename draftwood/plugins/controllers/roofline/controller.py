@@ -105,7 +105,7 @@ class BestBudget(BudgetController[Prices, Text]):
         # What is never verified cannot prove itself: the first node is always drafted.
         return Limits(nodes, floors=(-math.inf, *floors[1:]), pass_price=price)
 
-    def go_on(self, growth: TokenTree, ctx: RoundContext, state: State) -> bool:
+    def should_expand(self, growth: TokenTree, ctx: RoundContext, state: State) -> bool:
         """Whether one more level can pay for the drafter pass that it costs."""
         acceptance = _believed(state.request)
         pace = None if self._objective == "speed" else self._pace(ctx.context, state)
@@ -113,7 +113,7 @@ class BestBudget(BudgetController[Prices, Text]):
 
     def choose(self, tree: TokenTree, ctx: RoundContext, state: State) -> int:
         """The best budget. The draft is sunk, so 0 costs it too."""
-        tokens = _believed(state.request).surrogate(tree)
+        tokens = _believed(state.request).expected_tokens(tree)
         seconds = self._seconds(tree, ctx.context, state.machine, ctx.passes)
         # A trial verifies at least one node: what is never verified cannot prove itself.
         least = 0 if _switch(state).on else min(1, tree.nodes)
@@ -144,7 +144,7 @@ class BestBudget(BudgetController[Prices, Text]):
         context += stats.committed  # where the next round asks again
         forward = prices.forwards(len(stats.tree), context)[stats.budget]
         seconds = forward + prices.overhead(context, stats.passes)
-        promised = _believed(text).surrogate(stats.tree)[-1]
+        promised = _believed(text).expected_tokens(stats.tree)[-1]
         before, plain = _switch(state), 1.0 / prices.plain_step(context)
         switch = before.after_draft(stats.committed, promised, seconds, plain)
         given_up = _given_up(prices.given_up, before, switch)
@@ -164,7 +164,7 @@ class BestBudget(BudgetController[Prices, Text]):
     def forecast(self, stats: RoundStats, state: State) -> Forecast:
         if not stats.drafted:
             return Forecast((1.0,), (state.machine.plain_step(stats.context),))
-        tokens = _believed(state.request).surrogate(stats.tree)
+        tokens = _believed(state.request).expected_tokens(stats.tree)
         seconds = self._seconds(stats.tree, stats.context, state.machine, stats.passes)
         return Forecast(tuple(tokens), tuple(seconds))
 

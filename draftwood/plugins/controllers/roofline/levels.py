@@ -25,7 +25,7 @@ def level_pays(
 
     pace: tokens per second to beat; None for the best A^(N) / T(N) of the tree so far.
     """
-    curve = np.array(acceptance.surrogate(tree))
+    curve = np.array(acceptance.expected_tokens(tree))
     scores = np.diff(curve)
     depths = np.array(tree.depth_list[1:])
     deepest = int(depths.max(initial=0))

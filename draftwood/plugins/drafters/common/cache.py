@@ -7,7 +7,7 @@ import torch
 from attrs import define, field
 from torch import Tensor
 
-from draftwood.core.kernels.graphs import Shelf
+from draftwood.core.kernels.graphs import BufferPool
 
 FIRST = 512
 """Rows that a new cache has room for."""
@@ -63,10 +63,10 @@ class ContextCache:
         self,
         model: Shaped,
         capacity: int | None = None,
-        shelf: Shelf[ContextBuffers] | None = None,
+        shelf: BufferPool[ContextBuffers] | None = None,
     ) -> None:
         self.length = 0
-        self.shelf: Shelf[ContextBuffers] | None = None
+        self.shelf: BufferPool[ContextBuffers] | None = None
         self.held: list[ContextBuffers] = []
         self._model = model
         if shelf is not None:

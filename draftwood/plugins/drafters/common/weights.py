@@ -105,9 +105,8 @@ def fit(
 def target_ids(d2t: Tensor, vocab_size: int, folder: Path | str) -> Tensor:
     """(V_draft,) int64 target ids from the offsets that checkpoints store: id + d2t[id].
 
-    Raises CheckpointError unless they are distinct and inside the target's vocabulary: a law
-    over repeated ids would not be one.
-    """
+    Raises CheckpointError unless they are distinct and inside the target's vocabulary: a
+    distribution over repeated ids would not be one."""
     ids = d2t.long() + torch.arange(d2t.shape[0], device=d2t.device)
     if ids.is_meta:
         return ids  # an outline has no values to check

@@ -95,7 +95,8 @@ def _branches(section: Mapping[str, Any], base: DFlashConfig) -> dict[str, Any]:
     rank = keys.integer("rank", 0)
     if base.selector_rank:
         raise CheckpointError(
-            f"{base.source}: selector_rank: a selector (DFlash 2) makes a token's law depend on "
+            f"{base.source}: selector_rank: a selector (DFlash 2) makes a token's "
+            f"distribution depend on "
             "the token before it, and the branches of dblast are independent positions; use the "
             "drafter dflash for this checkpoint"
         )

@@ -107,7 +107,8 @@ class _Ready:
 
 
 class DBlastModel(DFlashModel):
-    """Context features in, K laws over each of the block's slots out, and a law over the K.
+    """Context features in, K distributions over each of the block's slots out, and a distribution
+    over the K.
 
     With one branch it is its DFlash model, parameter for parameter.
     """

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from draftwood.core.interfaces import Kernels
-from draftwood.core.kernels.graphs import Capturing, Shelf
+from draftwood.core.kernels.graphs import BufferPool, Capturing
 from draftwood.core.kernels.tree_mask import WORD, TreeMask
 from draftwood.plugins.drafters.common.cache import ContextBuffers, ContextCache
 from draftwood.plugins.drafters.dflash.layers import DrafterLayer
@@ -41,7 +41,7 @@ class Captured:
         self.model, self.block, self.embedding = model, block, embedding
         self.kernels, self.capturing = kernels, capturing
         self.size = model.config.block_size
-        self.shelf: Shelf[ContextBuffers] = Shelf(partial(ContextBuffers.of, model))
+        self.shelf: BufferPool[ContextBuffers] = BufferPool(partial(ContextBuffers.of, model))
         # Kernels measure a window backwards alone: one that looks both ways must hold the block.
         narrow = [layer.window for layer in model.stacked if not layer.causal and layer.window]
         if min(narrow, default=self.size) < self.size:

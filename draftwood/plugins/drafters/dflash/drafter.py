@@ -1,4 +1,5 @@
-"""`dflash`: a whole block of next-token laws from one pass over [anchor, mask, mask, ...]."""
+"""`dflash`: a whole block of next-token distributions from one pass over [anchor, mask, mask,
+...]."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -86,8 +87,8 @@ class DFlash(Drafter):
     """The block-diffusion drafter of DFlash (arXiv 2602.06036), both generations.
 
     A checkpoint of the first generation proposes independent positions; one of the second has a
-    selector over each position's candidates, so its law depends on the parent token. Reads the
-    z-lab and the speculators layouts.
+    selector over each position's candidates, so its distribution depends on the parent token. Reads
+    the z-lab and the speculators layouts.
 
     part: what is bundled of its kind.
     """
@@ -173,7 +174,7 @@ class DFlash(Drafter):
         return self.proposal(slots[: depth + 1], item.anchor, session)
 
     def proposal(self, slots: Tensor, anchor: int, session: DFlashSession) -> Proposal:
-        """The law that final-normed states (1 + D, d) give, the anchor's slot first."""
+        """The distribution that final-normed states (1 + D, d) give, the anchor's slot first."""
         model, shared, hidden = self.model, session.shared, slots[1:]
         logits = model.logits(hidden, shared.head)
         if model.selector is None:

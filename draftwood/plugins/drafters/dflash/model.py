@@ -1,8 +1,8 @@
 """The network of a DFlash drafter, both generations, written for one request at a time.
 
 A block of slots [anchor, MASK, ...] attends to the context (the target's own hidden states, mixed
-by `fc`) and to itself; one pass gives a law for every slot. DFlash, arXiv 2602.06036; the second
-generation adds short convolutions around each sub-layer and a selector over candidates.
+by `fc`) and to itself; one pass gives a distribution for every slot. DFlash, arXiv 2602.06036; the
+second generation adds short convolutions around each sub-layer and a selector over candidates.
 
 Tensors have no batch axis except in `blocks`, the training forward. Letters in shapes: n context
 rows, B slots, d hidden size, A anchors, S sequences.
@@ -35,7 +35,7 @@ COPIES = ("embed_tokens.", "verifier_norm.", "verifier_lm_head.", "t2d")
 
 
 class DFlashModel(nn.Module):
-    """Context features in, laws over the block's slots out.
+    """Context features in, distributions over the block's slots out.
 
     layers, kv_heads, head_dim: what a cache of its context must hold.
     """
@@ -153,7 +153,7 @@ class DFlashModel(nn.Module):
 
         Context rows do not pass through a layer's input norm or convolution.
         """
-        if len(positions) and devices.free_to_ask(positions.device):
+        if len(positions) and devices.reads_without_sync(positions.device):
             self.rotary.reserve(int(positions[-1]) + 1)
         return list(self._context_kv(context, positions))
 

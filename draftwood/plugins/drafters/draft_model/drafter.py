@@ -12,7 +12,7 @@ from draftwood.core.hf import HFTarget, load_target, load_tokenizer
 from draftwood.core.hf.target import HFSession
 from draftwood.core.interfaces import Drafter, DraftSession, DraftWork, Target
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import Points, Proposal, Vocabulary
+from draftwood.core.proposals import LookupPaths, Proposal, Vocabulary
 from draftwood.core.tree import TokenTree
 from draftwood.plugins.drafters.draft_model.proposal import ModelProposal
 from draftwood.plugins.drafters.options import DraftModelOptions
@@ -111,9 +111,8 @@ class Pair:
 class DraftModel(Drafter):
     """Any causal language model with the target's tokenizer (arXiv 2211.17192, 2302.01318).
 
-    It proposes its own law token by token, one pass per level of a tree. Where its context is
-    shorter than the text it proposes nothing, and rounds are plain steps.
-    """
+    It proposes its own distribution token by token, one pass per level of a tree. Where its context
+    is shorter than the text it proposes nothing, and rounds are plain steps."""
 
     def __init__(self, options: DraftModelOptions) -> None:
         self.options = options
@@ -172,7 +171,7 @@ class DraftModel(Drafter):
         # The deepest level is only proposed, never run: it needs no room.
         depth = int(min(depth, session.room))
         if depth < 1:
-            return Points((), session.sampling, self._pair.vocabulary.size)
+            return LookupPaths((), session.sampling, self._pair.vocabulary.size)
         ahead = session.anchor(item.anchor)
         return ModelProposal(
             session.scorer,

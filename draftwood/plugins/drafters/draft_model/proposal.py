@@ -1,10 +1,10 @@
-"""A language model's proposal: each node has its own law, and each level costs a pass."""
+"""A language model's proposal: each node has its own distribution, and each level costs a pass."""
 
 import torch
 from attrs import evolve, frozen
 from torch import Tensor
 
-from draftwood.core.distributions import best, sampling_law
+from draftwood.core.distributions import sampling_probs, stable_topk
 from draftwood.core.hf import HFTarget
 from draftwood.core.hf.target import HFSession
 from draftwood.core.options import Sampling
@@ -22,7 +22,7 @@ class Nodes:
 
 @frozen(eq=False)
 class ModelProposal(Proposal):
-    """Laws along paths from the anchor.
+    """Distributions along paths from the anchor.
 
     shared: rows behind the committed ones that every node sees, the anchor's the last. Nodes are
     scored behind them, each once; the session drops them when the next round begins, and the
@@ -49,16 +49,16 @@ class ModelProposal(Proposal):
         return Frontier(0, 1, Nodes(self.logits, torch.ones((1, self.shared), dtype=torch.bool)))
 
     def expand(self, at: Frontier, k: int) -> Children:
-        tokens, law = best(self._law(at), k)
-        return Children(tokens, law.double().log())
+        tokens, probs = stable_topk(self._distribution(at), k)
+        return Children(tokens, probs.double().log())
 
-    def law(self, at: Frontier) -> Tensor:
-        return self.vocabulary.scatter(self._law(at))
+    def probs(self, at: Frontier) -> Tensor:
+        return self.vocabulary.scatter(self._distribution(at))
 
-    def _law(self, at: Frontier) -> Tensor:
+    def _distribution(self, at: Frontier) -> Tensor:
         with torch.inference_mode():
             # A model may have more rows of padding than the target has tokens.
-            return sampling_law(at.state.logits[:, : self.vocabulary.size], self.sampling)
+            return sampling_probs(at.state.logits[:, : self.vocabulary.size], self.sampling)
 
     def advance(self, at: Frontier, rows: Tensor, tokens: Tensor) -> Frontier:
         """One pass over the kept children, each seeing the text and its own path."""

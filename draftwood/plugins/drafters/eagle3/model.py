@@ -27,7 +27,7 @@ COPIES = ("verifier_norm.", "verifier_lm_head.", "t2d")
 
 
 class Eagle3Model(nn.Module):
-    """Tokens and features in, a state per row out, from which `logits` gives its law.
+    """Tokens and features in, a state per row out, from which `logits` gives its distribution.
 
     layers, kv_heads, head_dim: what a cache of its rows must hold. embed_tokens, lm_head: the
     checkpoint's own, None where it uses the target's. ids: (V_draft,) target ids of the draft

@@ -1,10 +1,11 @@
-"""EAGLE-3's proposal: each node has its own law, and each level costs a pass over kept nodes."""
+"""EAGLE-3's proposal: each node has its own distribution, and each level costs a pass over kept
+nodes."""
 
 import torch
 from attrs import evolve, frozen
 from torch import Tensor
 
-from draftwood.core.distributions import best, sampling_law
+from draftwood.core.distributions import sampling_probs, stable_topk
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Children, Frontier, Proposal, Vocabulary
 from draftwood.plugins.drafters.common.cache import ContextCache
@@ -34,7 +35,7 @@ class Nodes:
 
 @frozen(eq=False)
 class Eagle3Proposal(Proposal):
-    """Laws along paths from the anchor.
+    """Distributions along paths from the anchor.
 
     committed: rows of the cache that every node sees, the anchor's the last. Each `advance` writes
     its nodes' K/V behind all others, so two branches never disturb each other; the session rolls
@@ -63,17 +64,17 @@ class Eagle3Proposal(Proposal):
         return Frontier(0, 1, Nodes(self.anchor, nothing))
 
     def expand(self, at: Frontier, k: int) -> Children:
-        tokens, law = best(self._law(at), k, self.parts.vocabulary.ids)
-        return Children(tokens, law.double().log())
+        tokens, probs = stable_topk(self._distribution(at), k, self.parts.vocabulary.ids)
+        return Children(tokens, probs.double().log())
 
-    def law(self, at: Frontier) -> Tensor:
-        return self.parts.vocabulary.scatter(self._law(at))
+    def probs(self, at: Frontier) -> Tensor:
+        return self.parts.vocabulary.scatter(self._distribution(at))
 
-    def _law(self, at: Frontier) -> Tensor:
+    def _distribution(self, at: Frontier) -> Tensor:
         """(F, V_draft)."""
         with torch.inference_mode():
             logits = self.parts.model.logits(at.state.states, self.parts.head)
-            return sampling_law(logits, self.sampling)
+            return sampling_probs(logits, self.sampling)
 
     def advance(self, at: Frontier, rows: Tensor, tokens: Tensor) -> Frontier:
         """One pass over the kept children, each seeing the committed rows and its own path."""

@@ -8,13 +8,13 @@ from torch import Tensor
 
 from draftwood.core.interfaces import Drafter, DraftSession, DraftWork, Target
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import Guesses
+from draftwood.core.proposals import LookupProposal
 from draftwood.plugins.drafters.ngram.index import Gram, SuffixIndex
 from draftwood.plugins.drafters.options import NgramOptions
 
 
 @frozen(eq=False)
-class Continuations(Guesses):
+class Continuations(LookupProposal):
     """What may follow the text and each path after it, by the index of the text.
 
     recent: the text's last tokens, the anchor the last. width: most tokens after one path.
@@ -50,7 +50,7 @@ class NgramSession(DraftSession):
 class Ngram(Drafter):
     """Proposes what followed earlier occurrences of the text's last tokens, and of each path's.
 
-    It guesses and has no law, so `match` is the verifier that serves it best.
+    It guesses and has no distribution, so `match` is the verifier that serves it best.
     """
 
     def __init__(self, options: NgramOptions | None = None) -> None:

@@ -105,12 +105,12 @@ class UnionSession(DraftSession):
 
 
 class Union(Drafter):
-    """Mixes the laws of its sources; see `UnionProposal`. Each is believed as far as the tokens
-    that came were likely under it, round after round.
+    """Mixes the distributions of its sources; see `UnionProposal`. Each is believed as far as the
+    tokens that came were likely under it, round after round.
 
     Sources that run a model are left out of rounds in which what they usually add to a promise
     like that of the others is worth less than their time (`Limits.pass_price`). Which are asked
-    depends on committed tokens and on times alone, never on a draw, so laws stay exact.
+    depends on committed tokens and on times alone, never on a draw, so distributions stay exact.
     """
 
     def __init__(self, options: UnionOptions) -> None:
@@ -132,7 +132,7 @@ class Union(Drafter):
             source.capture(kernels, evolve(capturing))  # one may fail and another not
 
     def open(self, target: Target, sampling: Sampling) -> UnionSession:
-        # Filters apply once, to the mixed law.
+        # Filters apply once, to the mixed distribution.
         own = Sampling(sampling.temperature)
         width, start, sources = self._width(target), 0, []
         for name, drafter in zip(self.names, self.sources, strict=True):

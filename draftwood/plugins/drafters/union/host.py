@@ -7,14 +7,14 @@ from typing import Protocol
 
 from attrs import define, field, frozen
 
-from draftwood.core.proposals import Guesses, Table
+from draftwood.core.proposals import LookupProposal, Table
 
 LISTED = 24
-"""Most tokens that a source with laws puts forward after one path."""
+"""Most tokens that a source with distributions puts forward after one path."""
 
 UNLISTED = 1e-6
 """Chance that a source is held to give a token that it does not list: a path that leaves what it
-lists must not end its say for good, if it has laws there at all."""
+lists must not end its say for good, if it has distributions there at all."""
 
 Path = tuple[int, ...]
 
@@ -50,7 +50,7 @@ class Listing(Protocol):
 class Guessed:
     """A source that guesses: whatever path a tree comes by is a context to it."""
 
-    source: Guesses
+    source: LookupProposal
     vocab_size: int
 
     def root(self) -> Said | None:
@@ -71,8 +71,8 @@ class Guessed:
 
 @define
 class Tabled:
-    """A source with few distinct laws. A token that it does not list leads where the listed ones
-    do, if all lead to one place: its law then depends on the depth alone."""
+    """A source with few distinct distributions. A token that it does not list leads where the
+    listed ones do, if all lead to one place: its distribution then depends on the depth alone."""
 
     table: Table
     _rows: dict[int, Said | None] = field(factory=dict, init=False)
@@ -104,7 +104,7 @@ def _ranked(chances: dict[int, float]) -> list[tuple[int, float]]:
 
 @define(eq=False)
 class HostMixture:
-    """Mixes sources along paths, as `UnionProposal` does with whole laws.
+    """Mixes sources along paths, as `UnionProposal` does with whole distributions.
 
     weights: of the sources before any token.
     """

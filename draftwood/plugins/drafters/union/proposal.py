@@ -1,12 +1,12 @@
-"""The proposal of a union: its sources' laws, mixed and weighed anew along every path."""
+"""The proposal of a union: its sources' distributions, mixed and weighed anew along every path."""
 
 import torch
 from attrs import define, evolve, field, frozen
 from torch import Tensor
 
-from draftwood.core.distributions import best, filtered
+from draftwood.core.distributions import filtered, stable_topk
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import Children, Frontier, Guesses, Proposal, Table, lazy_table
+from draftwood.core.proposals import Children, Frontier, LookupProposal, Proposal, Table, lazy_table
 from draftwood.plugins.drafters.union.host import (
     LISTED,
     Guessed,
@@ -18,7 +18,7 @@ from draftwood.plugins.drafters.union.host import (
 
 def listing(source: Proposal, vocab_size: int) -> Listing | None:
     """What a source says, token by token on the host; None where that would run its model."""
-    if isinstance(source, Guesses):
+    if isinstance(source, LookupProposal):
         return Guessed(source, vocab_size)
     table = source.table(LISTED)
     return None if table is None else Tabled(table)
@@ -27,12 +27,12 @@ def listing(source: Proposal, vocab_size: int) -> Listing | None:
 @define(eq=False)
 class Nodes:
     """A frontier's state. weights: (F, S) float64, of each source after a node's path, summing to
-    one. fronts: the sources' own frontiers of the same nodes, None past a source's depth. laws:
-    what they say there, filled in when first asked for."""
+    one. fronts: the sources' own frontiers of the same nodes, None past a source's depth.
+    distributions: what they say there, filled in when first asked for."""
 
     weights: Tensor
     fronts: tuple[Frontier | None, ...]
-    laws: list[Tensor | None] = field(factory=list)
+    distributions: list[Tensor | None] = field(factory=list)
 
 
 @frozen(eq=False)
@@ -42,9 +42,8 @@ class UnionProposal(Proposal):
     weights: (S,) of the sources before any token. A source that gave a path's tokens more chance
     weighs more after them; one that is silent at a node (past its depth, or without a
     continuation) has no part in it and keeps its weight. Paths that several sources propose are
-    one node with their joint chance. sampling: the temperature is in the sources' own laws, the
-    filters apply to the mixed one.
-    """
+    one node with their joint chance. sampling: the temperature is in the sources' own
+    distributions, the filters apply to the mixed one."""
 
     sources: tuple[Proposal, ...]
     weights: tuple[float, ...]
@@ -60,8 +59,8 @@ class UnionProposal(Proposal):
         return sum(source.passes for source in self.sources)
 
     @property
-    def coldest(self) -> float:  # type: ignore[override]
-        return max(source.coldest for source in self.sources)
+    def min_score_temperature(self) -> float:  # type: ignore[override]
+        return max(source.min_score_temperature for source in self.sources)
 
     @property
     def max_depth(self) -> int:  # type: ignore[override]
@@ -85,11 +84,12 @@ class UnionProposal(Proposal):
         return Frontier(0, 1, Nodes(weights, tuple(fronts)))
 
     def expand(self, at: Frontier, k: int) -> Children:
-        tokens, law = best(self.law(at), k)
-        return Children(tokens, law.double().log())
+        tokens, probs = stable_topk(self.probs(at), k)
+        return Children(tokens, probs.double().log())
 
     def table(self, k: int) -> Table | None:
-        """On the host, from the sources' own tables. Filters need whole laws: None with them."""
+        """On the host, from the sources' own tables. Filters need whole distributions: None with
+        them."""
         sampling = self.sampling
         if sampling.greedy or sampling.top_k or sampling.top_p or sampling.min_p:
             return None
@@ -100,24 +100,24 @@ class UnionProposal(Proposal):
         mixture = HostMixture(known, self.weights)
         return lazy_table(mixture.following, self.max_depth, k)
 
-    def law(self, at: Frontier) -> Tensor:
+    def probs(self, at: Frontier) -> Tensor:
         mixed = self._mixed(at)
         silent = mixed.sum(-1) == 0
         if self.sampling.greedy:
-            law = torch.zeros_like(mixed).scatter_(-1, mixed.argmax(-1, keepdim=True), 1.0)
+            probs = torch.zeros_like(mixed).scatter_(-1, mixed.argmax(-1, keepdim=True), 1.0)
         else:
-            law = filtered(mixed.log(), self.sampling).softmax(-1)
-        # Where no source goes on there is no law, and nothing becomes a node.
-        return law.masked_fill(silent[:, None], 0.0)
+            probs = filtered(mixed.log(), self.sampling).softmax(-1)
+        # Where no source goes on there is no distribution, and nothing becomes a node.
+        return probs.masked_fill(silent[:, None], 0.0)
 
     def advance(self, at: Frontier, rows: Tensor, tokens: Tensor) -> Frontier:
         there, picked = rows.to(self.device), tokens.to(self.device)
         mixed = self._mixed(at)[there, picked]
         likelihood = []
-        for law in self.spoken(at):
-            given = mixed if law is None else law[there, picked]
-            if law is not None:
-                given = torch.where(law[there].sum(-1) > 0, given, mixed)
+        for probs in self.spoken(at):
+            given = mixed if probs is None else probs[there, picked]
+            if probs is not None:
+                given = torch.where(probs[there].sum(-1) > 0, given, mixed)
             likelihood.append(given.double())
         weights = at.state.weights[there] * torch.stack(likelihood, -1)
         weights = weights / weights.sum(-1, keepdim=True)
@@ -132,33 +132,35 @@ class UnionProposal(Proposal):
     def spoken(self, at: Frontier) -> list[Tensor | None]:
         """What each source says at these nodes, (F, V), zero in rows where it is silent; None
         where it is at its end."""
-        if not at.state.laws:
+        if not at.state.distributions:
             for source, front in zip(self.sources, at.state.fronts, strict=True):
-                law = None if front is None else self._law_of(source, front).to(self.device)
-                at.state.laws.append(law)
-        found: list[Tensor | None] = at.state.laws
+                probs = (
+                    None if front is None else self._distribution_of(source, front).to(self.device)
+                )
+                at.state.distributions.append(probs)
+        found: list[Tensor | None] = at.state.distributions
         return found
 
-    def _law_of(self, source: Proposal, front: Frontier) -> Tensor:
-        if not isinstance(source, Guesses):
-            return source.law(front)
+    def _distribution_of(self, source: Proposal, front: Frontier) -> Tensor:
+        if not isinstance(source, LookupProposal):
+            return source.probs(front)
         # Of tokens that it does not name a look-up says nothing: they share what it leaves.
         children = source.expand(front, self.vocab_size)
         chances = children.log_q.exp()
-        law = torch.zeros((front.size, self.vocab_size), dtype=chances.dtype)
-        law.scatter_add_(1, children.tokens, chances)
-        said = law.sum(-1, keepdim=True)
-        return torch.where(said > 0, law + (1 - said) / self.vocab_size, 0.0)
+        probs = torch.zeros((front.size, self.vocab_size), dtype=chances.dtype)
+        probs.scatter_add_(1, children.tokens, chances)
+        said = probs.sum(-1, keepdim=True)
+        return torch.where(said > 0, probs + (1 - said) / self.vocab_size, 0.0)
 
     def _mixed(self, at: Frontier) -> Tensor:
         """(F, V), zero in rows where every source is silent."""
         total: Tensor | None = None
         share = torch.zeros_like(at.state.weights[:, 0])
-        for i, law in enumerate(self.spoken(at)):
-            if law is None:
+        for i, probs in enumerate(self.spoken(at)):
+            if probs is None:
                 continue
-            weight = at.state.weights[:, i] * (law.sum(-1) > 0)
-            part = weight[:, None].to(law.dtype) * law
+            weight = at.state.weights[:, i] * (probs.sum(-1) > 0)
+            part = weight[:, None].to(probs.dtype) * probs
             total = part if total is None else total + part
             share = share + weight
         if total is None:

@@ -29,8 +29,8 @@ class Voice:
         if listed is not None:
             said = listed.root() if depth else None
             return cls(listed, said if said and said.chances else None, depth)
-        law = judged.law(judged.root())[0] if depth else None
-        return cls(None, law if law is not None and float(law.sum()) > 0.0 else None, depth)
+        probs = judged.probs(judged.root())[0] if depth else None
+        return cls(None, probs if probs is not None and float(probs.sum()) > 0.0 else None, depth)
 
     def chance(self, token: int) -> float | None:
         """That it gave the next token; None if it was silent."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from draftwood.core import devices
 from draftwood.core.errors import NonFiniteLogits, RequestError, UnsupportedTarget
-from draftwood.core.interfaces import NodeLaws, Target, Verifier
+from draftwood.core.interfaces import NodeDistributions, Target, Verifier
 from draftwood.core.kernels.triton.attention.ancestors import ancestor_words
 from draftwood.core.kernels.triton.attention.launch import attend
 from draftwood.core.kernels.triton.available import missing
@@ -51,14 +51,14 @@ class TritonKernels:
 class Triton(Verifier):
     """Decides as the rule of the same name does, given the same keys, without the host.
 
-    Every node's law, draw and residual is worked out where the logits are; the walk is a kernel
-    too, and one small copy brings the path, the bonus token and, if the device grew it, the tree.
-    The number of launches depends on the rule and the filters alone.
+    Every node's distribution, draw and residual is worked out where the logits are; the walk is a
+    kernel too, and one small copy brings the path, the bonus token and, if the device grew it, the
+    tree. The number of launches depends on the rule and the filters alone.
 
     Decisions can differ from the rule's only where rounding decides: the two best values of a
     race, a uniform and the probability it is compared with, or a filter's edge and the nearest
     token, lie within 1e-5 of each other (relative; 1e-12 for float64 logits). Those are
-    counted in `Verdict.near`. The law of the output is the target's either way.
+    counted in `Verdict.near_ties`. The distribution of the output is the target's either way.
     """
 
     def __init__(self, options: TritonOptions | None = None) -> None:
@@ -85,30 +85,31 @@ class Triton(Verifier):
         if reason is not None:
             raise UnsupportedTarget(f"verifier triton cannot run here: {reason}")
 
-    def judge(self, laws: NodeLaws, tree: TokenTree, rng: Randomness) -> Verdict:
+    def judge(self, distributions: NodeDistributions, tree: TokenTree, rng: Randomness) -> Verdict:
         """Walk `tree` on the device by this verifier's rule.
 
-        laws: their scores, (N+1, V) float16, bfloat16, float32 or float64 on the device. tree: its
-        columns on the device or the host; for `ratio` and `multi_round` with q. rng: keyed draws,
-        since a kernel makes them itself from their keys.
-        Raises NonFiniteLogits naming the node if a row on the path is NaN or has no finite entry,
-        RequestError if the draws have no keys.
-        """
+        distributions: their scores, (N+1, V) float16, bfloat16, float32 or float64 on the device.
+        tree: its columns on the device or the host; for `ratio` and `multi_round` with q. rng:
+        keyed draws, since a kernel makes them itself from their keys. Raises NonFiniteLogits naming
+        the node if a row on the path is NaN or has no finite entry, RequestError if the draws have
+        no keys."""
         if not isinstance(rng, Seeded):
             raise RequestError(
                 f"verifier triton makes its draws on the device from their keys, and "
                 f"{type(rng).__name__} has none; use its `reference`, which decides the same"
             )
-        judging = Judging(laws.scores(), laws.sampling, tree, rng, laws.position(0))
-        count, bonus, near, broken, *path = _read(judging.ruling(self.options.rule), tree)
+        judging = Judging(
+            distributions.scores(), distributions.sampling, tree, rng, distributions.position(0)
+        )
+        count, bonus, near_ties, broken, *path = _read(judging.ruling(self.options.rule), tree)
         if broken >= 0:
-            raise NonFiniteLogits(broken, laws.position(broken))
-        return Verdict(tuple(path[:count]), bonus, near)
+            raise NonFiniteLogits(broken, distributions.position(broken))
+        return Verdict(tuple(path[:count]), bonus, near_ties)
 
 
 def _read(ruling: Tensor, tree: TokenTree) -> list[int]:
     """The ruling on the host; in the same copy the tree's columns, if they are on the device."""
-    if devices.free_to_ask(tree.tokens.device):
+    if devices.reads_without_sync(tree.tokens.device):
         return ruling.tolist()
     size = len(tree)
     scores = tree.log_rho.view(torch.int64)

@@ -1,5 +1,5 @@
-"""The judge's kernels beside the host's rules: the same noise, the same laws, the same decisions on
-both sides of every boundary; and where rounding decides, they say so."""
+"""The judge's kernels beside the host's rules: the same noise, the same distributions, the same
+decisions on both sides of every boundary; and where rounding decides, they say so."""
 
 import itertools
 
@@ -11,7 +11,7 @@ import triton.language as tl
 from draftwood.core.distributions import filtered
 from draftwood.core.draws import Draws
 from draftwood.core.kernels.triton.launches import LAUNCHES
-from draftwood.core.node_distributions import TargetLaws
+from draftwood.core.node_distributions import TargetDistributions
 from draftwood.core.options import Sampling
 from draftwood.core.randomness import Seeded
 from draftwood.core.tree import TokenTree
@@ -38,16 +38,18 @@ def ruled(
     kind: type[Judging] = Judging,
 ) -> Verdict:
     judging = kind(logits.to(DEVICE), sampling, tree, Seeded(seed), POSITION, blocks)
-    count, bonus, near, broken, *path = judging.ruling(rule).tolist()
+    count, bonus, near_ties, broken, *path = judging.ruling(rule).tolist()
     assert broken == -1
-    return Verdict(tuple(path[:count]), bonus, near)
+    return Verdict(tuple(path[:count]), bonus, near_ties)
 
 
 def by_reference(
     logits: torch.Tensor, tree: TokenTree, sampling: Sampling, seed: int, rule: str = "match"
 ) -> Verdict:
     verifier = Match() if rule == "match" else MultiRound()
-    return verifier.judge(TargetLaws(logits, tree, HISTORY, sampling, (), 0), tree, Seeded(seed))
+    return verifier.judge(
+        TargetDistributions(logits, tree, HISTORY, sampling, (), 0), tree, Seeded(seed)
+    )
 
 
 @triton.jit
@@ -85,7 +87,7 @@ def test_two_that_nearly_tie_are_decided_alike_or_counted(
         logits[0, second] = noise[second] + side * distance
         sampling = Sampling(1.0)
         mine = ruled(logits.float(), ROOT, sampling, 1)
-        assert mine.near == counted
+        assert mine.near_ties == counted
         wanted = {second if side > 0 else first} if not counted else {first, second}
         assert mine.bonus in wanted
         if not counted:
@@ -102,14 +104,14 @@ def test_a_uniform_beside_its_probability_is_decided_alike_or_counted(
     p = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
     for distance, counted in ((1e-3, 0), (1e-6, 1)):
         chance = uniform * (1 + side * distance)
-        # A law that gives the token p / chance, and the others what is left.
+        # A distribution that gives the token p / chance, and the others what is left.
         q = (1 - p[token] / chance) * p / (1 - p[token])
         q[token] = p[token] / chance
         assert q.min() >= 0
         tree = TokenTree.of([0, token], [-1, 0], [0, 1], [0.0, 0.0], Draws.CHAIN, q.float()[None])
         logits = p.log().float().expand(2, -1).contiguous()
         mine = ruled(logits, tree, Sampling(1.0), seed, "ratio")
-        assert (mine.near > 0) == bool(counted)
+        assert (mine.near_ties > 0) == bool(counted)
         if not counted:
             assert mine == by_reference(logits, tree, Sampling(1.0), seed, "ratio")
             assert (len(mine.accepted) == 2) == (side > 0)
@@ -123,7 +125,7 @@ def test_a_mass_beside_top_p_is_decided_alike_or_counted(kept: int, side: int) -
         top_p = sum((0.4, 0.3, 0.2)[:kept]) + side * distance
         sampling = Sampling(1.0, top_p=top_p)
         mine = [ruled(logits, ROOT, sampling, seed) for seed in range(2)]
-        assert all((verdict.near > 0) == bool(counted) for verdict in mine)
+        assert all((verdict.near_ties > 0) == bool(counted) for verdict in mine)
         if not counted:
             assert mine == [by_reference(logits, ROOT, sampling, seed) for seed in range(2)]
 
@@ -143,8 +145,8 @@ def survivors(logits: torch.Tensor, sampling: Sampling) -> set[int]:
     order = torch.where(bits < 0, -(bits & 0x7FFFFFFF) - 1, bits)
     away = (order.max() - order).tolist()
     found = {t for t, far in enumerate(away) if far < last or (far == last and t >= first)}
-    law = (scores - scores.max()).double().exp()
-    assert float(masses[0]) == pytest.approx(float(law[sorted(found)].sum()), rel=1e-5)
+    probs = (scores - scores.max()).double().exp()
+    assert float(masses[0]) == pytest.approx(float(probs[sorted(found)].sum()), rel=1e-5)
     return found
 
 
@@ -196,7 +198,7 @@ def test_across_chunks_and_tiles_from_poisoned_memory(
     logits[:, 1:4] += 4  # so that drafts are accepted
     mine = ruled(logits, tree, sampling, 1, rule, kind=Poisoned)
     assert mine == by_reference(logits, tree, sampling, 1, rule)
-    assert mine.near == 0
+    assert mine.near_ties == 0
 
 
 def test_the_first_of_equal_logits_wins_in_whatever_chunk() -> None:
@@ -217,7 +219,9 @@ def test_rows_may_lie_apart() -> None:
 
 @pytest.mark.parametrize("rule", ["match", "multi_round"])
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
-def test_a_row_without_a_law_counts_only_if_the_walk_reaches_it(rule: str, bad: float) -> None:
+def test_a_row_without_a_distribution_counts_only_if_the_walk_reaches_it(
+    rule: str, bad: float
+) -> None:
     q = torch.full((5, 70), 1 / 70)
     lists = (TREE.token_list, TREE.parent_list, TREE.depth_list, [0.0] * 6)
     tree = TREE if rule == "match" else TokenTree.of(*lists, Draws.WITHOUT_REPLACEMENT, q)
@@ -250,17 +254,18 @@ def test_launches_depend_on_the_rule_alone(rule: str, sampling: Sampling, launch
         assert sum(LAUNCHES.counts().values()) - before == launches
 
 
-def test_draws_follow_the_law() -> None:
-    """One launch, 300 positions of one law: Pearson's statistic within what chance allows."""
-    size, law = 300, torch.tensor([0.5, 0.25, 0.15, 0.1])
+def test_draws_follow_the_distribution() -> None:
+    """One launch, 300 positions of one distribution: Pearson's statistic within what chance
+    allows."""
+    size, probs = 300, torch.tensor([0.5, 0.25, 0.15, 0.1])
     chain = TokenTree.of([3] * size, list(range(-1, size - 1)), list(range(size)), [0.0] * size)
-    logits = law.log().expand(size, -1).contiguous()
+    logits = probs.log().expand(size, -1).contiguous()
     judging = Judging(logits.to(DEVICE), Sampling(1.0), chain, Seeded(11), POSITION)
     given, columns = judging._send([Seeded(11).key(POSITION + depth) for depth in range(size)])
     peaks, _ = judging._peaks()
     _, _, winners = judging._race(peaks, given, columns, given)
     seen = winners[:, 0].cpu().bincount(minlength=4)
-    statistic = float(((seen - size * law) ** 2 / (size * law)).sum())
+    statistic = float(((seen - size * probs) ** 2 / (size * probs)).sum())
     assert statistic < 16.3  # exceeded once in a thousand, with three degrees of freedom
     tilted = torch.tensor([0.4, 0.35, 0.15, 0.1])
     assert float(((seen - size * tilted) ** 2 / (size * tilted)).sum()) > 16.3

@@ -11,12 +11,12 @@ from torch.overrides import TorchFunctionMode
 
 from draftwood.core import devices
 from draftwood.core.build import build_component
-from draftwood.core.distributions import best, best_unasked
+from draftwood.core.distributions import stable_topk, stable_topk_no_sync
 from draftwood.core.generation import Pipeline
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Factorized, Vocabulary
 from draftwood.core.registry.plugin import Kind
-from draftwood.plugins.trees.by_level import levelled
+from draftwood.plugins.trees.by_level import grow_by_level
 from draftwood.plugins.verifiers.triton.verifier import Triton
 from draftwood.testing import toy_proposal
 
@@ -86,7 +86,7 @@ def pipeline() -> Callable[[Any], Pipeline]:
         return Pipeline(
             target,
             build_component(Kind.DRAFTER, "dflash", checkpoint=ZLAB / "dflash"),
-            build_component(Kind.TREE, "best_first", max_nodes=3, form="levelled"),
+            build_component(Kind.TREE, "best_first", max_nodes=3, form="by_level"),
             build_component(Kind.CONTROLLER, "fixed", nodes=3),
             verifier,
         )
@@ -126,11 +126,11 @@ def test_a_tree_that_stays_on_the_device_is_the_one_that_is_asked_about(
     for form in ("factorized", "markov"):
         for seed in range(12):
             proposal = toy_proposal(form, ("unasked", seed), Sampling(1.0), vocab=6, depth=3)
-            there = levelled(0, proposal, 7, 3, lambda tree: True)
+            there = grow_by_level(0, proposal, 7, 3, lambda tree: True)
             with monkeypatch.context() as here:
                 here.setattr(devices, "free_to_ask", lambda device: True)
-                wanted = levelled(0, proposal, 7, 3, lambda tree: True)
-            alive = len(wanted)  # laws with zeros have fewer nodes, and the rest come last
+                wanted = grow_by_level(0, proposal, 7, 3, lambda tree: True)
+            alive = len(wanted)  # distributions with zeros have fewer nodes, and the rest come last
             assert there.token_list[:alive] == wanted.token_list
             assert there.parent_list[:alive] == wanted.parent_list
             assert there.depth_list[:alive] == wanted.depth_list
@@ -138,13 +138,13 @@ def test_a_tree_that_stays_on_the_device_is_the_one_that_is_asked_about(
             assert bool((there.log_rho[alive:] == -torch.inf).all())
 
 
-def test_the_best_of_a_law_are_the_same_without_asking() -> None:
+def test_the_best_of_a_distribution_are_the_same_without_asking() -> None:
     generator = torch.Generator().manual_seed(0)
     for ids in (None, torch.randperm(30, generator=generator)):
         for step in (0.01, 0.2):
-            law = (torch.rand(4, 30, generator=generator) / step).round() * step
+            probs = (torch.rand(4, 30, generator=generator) / step).round() * step
             for k in (1, 5, 30):
-                mine, wanted = best_unasked(law, k, ids), best(law, k, ids)
+                mine, wanted = stable_topk_no_sync(probs, k, ids), stable_topk(probs, k, ids)
                 assert torch.equal(mine[1], wanted[1])
                 above = wanted[1] > 0
                 assert torch.equal(mine[0][above], wanted[0][above])
@@ -153,6 +153,6 @@ def test_the_best_of_a_law_are_the_same_without_asking() -> None:
 def test_filters_may_leave_too_few_tokens_so_they_are_asked_about(far: None) -> None:
     logits = torch.randn(2, 9, generator=torch.Generator().manual_seed(0))
     proposal = Factorized(logits, Sampling(1.0, top_k=1), Vocabulary(9))
-    tree = levelled(0, proposal, 6, 2, lambda tree: True)
+    tree = grow_by_level(0, proposal, 6, 2, lambda tree: True)
     assert tree.nodes == 2
     assert bool((tree.log_rho > -torch.inf).all())

@@ -15,7 +15,7 @@ from draftwood.core.draws import Draws
 from draftwood.core.errors import CompositionError, RequestError, UnsupportedTarget
 from draftwood.core.generation import Pipeline
 from draftwood.core.kernels.triton import available
-from draftwood.core.node_distributions import TargetLaws
+from draftwood.core.node_distributions import TargetDistributions
 from draftwood.core.options import Sampling
 from draftwood.core.registry.loader import installed
 from draftwood.core.registry.plugin import Kind
@@ -32,7 +32,7 @@ from draftwood.plugins.verifiers.options import AutoOptions, TritonOptions
 from draftwood.plugins.verifiers.triton.verifier import Triton
 from draftwood.testing import Enumerating, toy_drafter, toy_target
 from draftwood.testing.decisions import Decision, Decisions, check_decisions
-from draftwood.testing.lossless import Exact, Law, Report, Speculation, check_law
+from draftwood.testing.lossless import Distribution, Exact, Report, Speculation, check_distribution
 from draftwood.testing.suites import VerifierSuite
 
 ZLAB = Path(__file__).parents[3] / "fixtures" / "zlab"
@@ -114,9 +114,9 @@ def test_decisions_near_rounding_are_summed() -> None:
     """One in each of the rounds and in the prefill; a verifier that counts none has none."""
     pipeline = toy_pipeline(NearEachTime())
     stats = pipeline.generate([0, 1], temperature=1.0, max_new_tokens=6, seed=0).stats
-    assert stats.near == stats.as_dict()["near"] == stats.rounds + 1 > 2
+    assert stats.near_ties == stats.as_dict()["near_ties"] == stats.rounds + 1 > 2
     plain = toy_pipeline(Match()).generate([0, 1], temperature=1.0, max_new_tokens=6, seed=0).stats
-    assert (plain.near, plain.kernels) == (0, {})
+    assert (plain.near_ties, plain.kernels) == (0, {})
 
 
 def test_without_a_device_it_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,9 +200,11 @@ def test_traits_follow_the_rule() -> None:
 
 
 def test_draws_without_keys_are_refused() -> None:
-    laws = TargetLaws(torch.zeros(1, 3), TokenTree.root(0), [0], Sampling(1.0), (), 0)
+    distributions = TargetDistributions(
+        torch.zeros(1, 3), TokenTree.root(0), [0], Sampling(1.0), (), 0
+    )
     with pytest.raises(RequestError, match="reference"):
-        Triton().judge(laws, TokenTree.root(0), Enumerating())
+        Triton().judge(distributions, TokenTree.root(0), Enumerating())
 
 
 class NearEachTime(Match):
@@ -210,7 +212,7 @@ class NearEachTime(Match):
 
     def judge(self, *args: Any) -> Verdict:
         verdict = super().judge(*args)
-        return Verdict(verdict.accepted, verdict.bonus, near=1)
+        return Verdict(verdict.accepted, verdict.bonus, near_ties=1)
 
 
 class Off(Match):
@@ -235,7 +237,7 @@ def test_decisions_that_differ_are_found() -> None:
     assert found.biased
     excused = check_decisions(Excused(), frozenset(Draws), cases=4)
     assert excused is not None
-    assert (excused.biased, excused.near) == (False, 4)
+    assert (excused.biased, excused.near_ties) == (False, 4)
     assert check_decisions(Match(), frozenset(Draws)) is None
 
 
@@ -269,7 +271,7 @@ def tiny() -> Callable[[Any], Pipeline]:
         return Pipeline(
             target,
             DFlash(DFlashOptions(checkpoint=ZLAB / "dflash")),
-            BestFirst(BestFirstOptions(max_nodes=3, form="levelled")),
+            BestFirst(BestFirstOptions(max_nodes=3, form="by_level")),
             Fixed(FixedOptions(nodes=3)),
             verifier,
         )
@@ -311,16 +313,16 @@ def test_lossless_shows_a_pipeline_through_the_kernels_whole(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`draftwood lossless` on a tiny random target, a fraction as long as for a user: decisions
-    beside the reference's, text beside plain decoding's, and the law of sampled text."""
+    beside the reference's, text beside plain decoding's, and the distribution of sampled text."""
     import json
 
     from draftwood.cli import execute, lossless
     from draftwood.testing import decisions
-    from draftwood.testing.lossless import exact, law
+    from draftwood.testing.lossless import exact, probs
 
     monkeypatch.setattr(exact, "CASES", 2)
     monkeypatch.setattr(decisions, "check_decisions", partial(check_decisions, cases=8))
-    monkeypatch.setattr(law, "samples_needed", lambda bias: 12)
+    monkeypatch.setattr(probs, "samples_needed", lambda bias: 12)
     monkeypatch.setattr(lossless, "PARITY_TOKENS", 4)
     monkeypatch.setattr(lossless, "LAW_TOKENS", 6)
     path = tmp_path / "pipeline.yaml"
@@ -336,7 +338,7 @@ def test_lossless_shows_a_pipeline_through_the_kernels_whole(
     report = json.loads(capsys.readouterr().out)
     assert (code, report["verdict"], report["doubts"]) == (0, "lossless", [])
     assert report["decisions"]["difference"] is None
-    assert report["law"]["smallest_bias"] == 0.5
+    assert report["distribution"]["smallest_bias"] == 0.5
     assert min(report["rounds"], report["accepted"], report["rejected"]) > 0
     assert min(report["kernels"][name] for name in ("tree_attention", "compact", "race")) > 0
 
@@ -345,16 +347,16 @@ def test_lossless_shows_a_pipeline_through_the_kernels_whole(
 @pytest.mark.parametrize(
     ("rule", "draws"), [("ratio", Draws.CHAIN), ("multi_round", Draws.WITHOUT_REPLACEMENT)]
 )
-def test_sampled_text_has_the_targets_law(rule: str, draws: Draws) -> None:
+def test_sampled_text_has_the_targets_distribution(rule: str, draws: Draws) -> None:
     """Of the rules that one seed does not hold to plain decoding's text."""
     pipeline = toy_pipeline(Triton(TritonOptions(rule)), draws)
-    found = check_law(pipeline, [[0, 1], [2, 0]], 12, smallest_bias=0.5)
+    found = check_distribution(pipeline, [[0, 1], [2, 0]], 12, smallest_bias=0.5)
     assert not found.biased, found.tests
     assert min(found.speculation.accepted, found.speculation.rejected) > 5
 
 
-def test_as_many_tokens_show_a_law_that_is_not_the_targets() -> None:
-    assert check_law(toy_pipeline(Off()), [[0, 1], [2, 0]], 12, smallest_bias=0.5).biased
+def test_as_many_tokens_show_a_distribution_that_is_not_the_targets() -> None:
+    assert check_distribution(toy_pipeline(Off()), [[0, 1], [2, 0]], 12, smallest_bias=0.5).biased
 
 
 @pytest.mark.parametrize(
@@ -369,7 +371,7 @@ def test_as_many_tokens_show_a_law_that_is_not_the_targets() -> None:
 def test_lossless_believes_no_decision_that_differs_or_is_excused(
     decisions: Decisions | None, verdict: str
 ) -> None:
-    law = Law(1.0, 10, (), Speculation(9, 5, 4))
-    report = Report(Exact(24, 4, 0.0), (), law, True, decisions)
+    probs = Distribution(1.0, 10, (), Speculation(9, 5, 4))
+    report = Report(Exact(24, 4, 0.0), (), probs, True, decisions)
     assert report.verdict == verdict
     assert (report.as_dict()["decisions"] is None) == (decisions is None)

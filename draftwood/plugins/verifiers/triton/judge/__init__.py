@@ -1,1 +1,2 @@
-"""Judging a tree on the device: laws, draws and the walk, in a constant number of launches."""
+"""Judging a tree on the device: distributions, draws and the walk, in a constant number of
+launches."""

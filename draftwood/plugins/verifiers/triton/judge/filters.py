@@ -3,9 +3,8 @@
 A sort would order a whole vocabulary to find one place in it. Here the place is found two bits at a
 time, as in a radix select: each pass over the row weighs the tokens up to three keys. A key is a
 token's distance from the peak in the order of floating-point numbers, so equal logits have
-equal keys, and what ties at an edge is decided as `core.laws` decides it: top-k keeps all of
-them, top-p those with the highest ids.
-"""
+equal keys, and what ties at an edge is decided as `core.distributions` decides it: top-k keeps all
+of them, top-p those with the highest ids."""
 
 import triton
 import triton.language as tl

@@ -231,7 +231,7 @@ class Judging:
         write = _bits if self._double else _narrow_bits
         header = [*map(write, (*floats, margin(self.scores.dtype))), chosen.top_k or 0]
         words = [*header, *map(_signed, draws)]
-        if tree.tokens.device == device and not devices.free_to_ask(device):
+        if tree.tokens.device == device and not devices.reads_without_sync(device):
             return (
                 torch.tensor(words).to(device, non_blocking=True),
                 Columns(tree.tokens, tree.parents, tree.depths),

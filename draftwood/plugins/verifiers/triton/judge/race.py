@@ -1,4 +1,4 @@
-"""`match` on the device: every node draws from its own law, in tiles, before any walk."""
+"""`match` on the device: every node draws from its own distribution, in tiles, before any walk."""
 
 import triton
 import triton.language as tl

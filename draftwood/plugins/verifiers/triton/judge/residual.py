@@ -2,9 +2,8 @@
 
 What is left of p after a node's children were rejected does not depend on any draw, so every node
 works out its own, child by child, before anything is decided. Then the walk reads one flag a
-child, and one race over the law left at its end gives the bonus token. `ratio` is the same on
-chains.
-"""
+child, and one race over the distribution left at its end gives the bonus token. `ratio` is the same
+on chains."""
 
 import triton
 import triton.language as tl
@@ -32,7 +31,7 @@ from draftwood.plugins.verifiers.triton.judge.walk import (
 
 
 @triton.jit
-def law(
+def probs(
     row: tl.tensor,
     token: tl.tensor,
     peak: tl.tensor,
@@ -80,7 +79,7 @@ def residual_kernel(
     SPAN: tl.constexpr,
 ) -> None:
     """Whether each child would be accepted, were its earlier siblings rejected, and what is left
-    of its parent's law after all of them.
+    of its parent's distribution after all of them.
 
     given: after its header, for each node the bits of the uniform that decides about it, then for
     each node the key of the bonus drawn after it. q: (N, V), row i-1 what node i was drawn from.
@@ -98,7 +97,7 @@ def residual_kernel(
     first, whole = tl.load(bounds + node * 3 + 1), tl.load(masses + node)
     for start in range(0, vocab, TILE):
         token = start + lane
-        p = law(
+        p = probs(
             row, token, peak, place, cooling, last, first, whole, vocab,
             TEMPERED, GREEDY, DOUBLE,
         )  # fmt: skip
@@ -117,7 +116,7 @@ def residual_kernel(
                 sums += tl.maximum(p - other, 0.0)
                 chances += tl.where(token == drawn, p, zero)
             total, chance = tl.sum(sums, 0), tl.sum(chances, 0).to(tl.float64)
-            origin = law(
+            origin = probs(
                 row, drawn, peak, place, cooling, last, first, whole, vocab,
                 TEMPERED, GREEDY, DOUBLE,
             )  # fmt: skip
@@ -229,7 +228,7 @@ def bonus_race_kernel(
     for start in range(0, CHUNK, TILE):
         token = split * CHUNK + start + lane
         p = tl.load(own + token, mask=token < vocab, other=0.0)
-        origin = law(
+        origin = probs(
             row, token, peak, place, cooling, last, first, whole, vocab,
             TEMPERED, GREEDY, DOUBLE,
         )  # fmt: skip

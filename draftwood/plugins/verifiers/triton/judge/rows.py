@@ -1,4 +1,4 @@
-"""A node's row of logits: where it peaks, and its law after temperature and filters.
+"""A node's row of logits: where it peaks, and its distribution after temperature and filters.
 
 `given` is what the host sends a judge, in one int64 tensor: 1 / temperature, top_p, min_p and the
 margin, each as the bits of a float as wide as the arithmetic, then top_k, then whatever the rule
@@ -99,8 +99,8 @@ def scores(
     TEMPERED: tl.constexpr,
     DOUBLE: tl.constexpr,
 ) -> tl.tensor:
-    """Logits over the temperature, largest 0; left alone at temperature 1, as by `core.laws`.
-    cooling: 1 / temperature, by which torch multiplies on a GPU."""
+    """Logits over the temperature, largest 0; left alone at temperature 1, as by
+    `core.distributions`. cooling: 1 / temperature, by which torch multiplies on a GPU."""
     return (logits - peak) * cooling if TEMPERED else logits
 
 

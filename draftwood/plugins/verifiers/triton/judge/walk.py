@@ -1,9 +1,8 @@
 """The walk from the root: one program, since every step needs the last one's.
 
 A ruling is one int64 tensor: how many nodes the path has, the bonus token, how many decisions on
-the way rounding could have changed, the first node on it that has no law (-1 if all do), then the
-path's nodes, the anchor first.
-"""
+the way rounding could have changed, the first node on it that has no distribution (-1 if all do),
+then the path's nodes, the anchor first."""
 
 import triton
 import triton.language as tl
@@ -32,7 +31,7 @@ def broken_rows(
     DOUBLE: tl.constexpr,
     NODES: tl.constexpr,
 ) -> tl.tensor:
-    """Which rows have no law: NaN, an infinite logit, or none that is finite."""
+    """Which rows have no distribution: NaN, an infinite logit, or none that is finite."""
     peak = tl.full([NODES], -float("inf"), tl.float64 if DOUBLE else tl.float32)
     for split in range(splits):
         value = tl.load(peaks + lane * splits + split, mask=inside, other=0.0)

@@ -85,8 +85,8 @@ class Case:
         if window is not None:
             positions = torch.cat([torch.arange(-self.context, 0), self.tree.depths])
             seen &= self.tree.depths[:, None] - positions < window
-        law = scores.masked_fill(~seen, -torch.inf).softmax(-1)
-        return (law @ values).transpose(0, 1)
+        probs = scores.masked_fill(~seen, -torch.inf).softmax(-1)
+        return (probs @ values).transpose(0, 1)
 
 
 def error(found, expected):

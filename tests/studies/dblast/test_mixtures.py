@@ -111,7 +111,8 @@ def test_what_theory_orders_is_ordered_in_every_round(changes: dict[str, Any]) -
         assert of(each, BRANCHES, "match") >= equality - 1e-12
         trees = (BRANCHES, PLAIN_TREE, MIXTURE_TREE)
         nodes = [each.nodes[label((name, "match"))] for name in trees]
-        # Filters apply to scores: an independent law may not have as many tokens as are wanted.
+        # Filters apply to scores: an independent distribution may not have as many tokens as are
+        # wanted.
         assert nodes == [nodes[0]] * 3 if not changes else max(nodes) == nodes[0]
     # Not because they are one: a table of one method under many names would pass all this.
     assert len({round(sum(of(r, *method) for r in rounds), 9) for method in METHODS}) >= 9
@@ -135,7 +136,7 @@ def test_first_tokens_are_as_many_for_each_and_weigh_what_the_target_gives_them(
         assert 1 <= first <= 4
         assert {each.nodes[name] for name in COVERING} == {float(first)}
         assert each.mass[-1] == pytest.approx(1.0)
-        # No choice of as many tokens has more of the target's law than its own likeliest.
+        # No choice of as many tokens has more of the target's distribution than its own likeliest.
         assert all(each.accepted[name] <= each.mass[first - 1] + 1e-12 for name in COVERING)
         assert each.accepted[COVERING[0]] <= each.accepted[label((BRANCHES, "match"))] + 1e-12
 

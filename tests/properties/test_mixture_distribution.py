@@ -1,4 +1,5 @@
-"""Mixtures keep the target's law under every rule: one branch or several, repeated, never taken."""
+"""Mixtures keep the target's distribution under every rule: one branch or several, repeated, never
+taken."""
 
 from typing import Any
 
@@ -36,7 +37,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("tree", "rule", "branches", "kind", "temperature", "filters"), CASES)
-def test_the_law_is_the_targets(
+def test_the_distribution_is_the_targets(
     tree: str, rule: str, branches: int, kind: Any, temperature: float, filters: str
 ) -> None:
     cell = Cell("mixture", tree, rule, "fixed", temperature, filters, seed=branches)
@@ -53,9 +54,11 @@ def mixture(branches: int, kind: Any, seed: int, temperature: float = 1.0) -> Mi
 
 @pytest.mark.parametrize(("branches", "kind"), MIXTURES)
 @pytest.mark.parametrize("seed", range(4))
-def test_a_lottery_draws_from_the_laws_it_declares(branches: int, kind: Any, seed: int) -> None:
-    """Over its one draw: a path's chance is the product of the laws along it, and those are the
-    mixture's conditionals at temperature 0."""
+def test_a_lottery_draws_from_the_distributions_it_declares(
+    branches: int, kind: Any, seed: int
+) -> None:
+    """Over its one draw: a path's chance is the product of the distributions along it, and those
+    are the mixture's conditionals at temperature 0."""
     proposal = mixture(branches, kind, seed)
     chance: dict[tuple[int, ...], float] = {}
     declared: dict[tuple[int, ...], float] = {}
@@ -71,7 +74,7 @@ def test_a_lottery_draws_from_the_laws_it_declares(branches: int, kind: Any, see
         declared[path] = float(tree.log_rho[-1].exp())
         cold, at = proposal.tempered(0.0), proposal.tempered(0.0).root()
         for node, token in enumerate(path):
-            assert torch.allclose(tree.q[node], cold.law(at)[0], atol=1e-15)
+            assert torch.allclose(tree.q[node], cold.probs(at)[0], atol=1e-15)
             if node + 1 < DEPTH:
                 at = cold.advance(at, torch.tensor([0]), torch.tensor([token]))
     assert chance == pytest.approx(declared, abs=1e-12)
@@ -107,32 +110,32 @@ def test_the_tree_of_branches_has_each_path_once_and_none_that_is_never_taken(ki
 
 
 class Judged(Lottery):
-    """Draws a branch and declares other laws for its tokens."""
+    """Draws a branch and declares other distributions for its tokens."""
 
-    def __init__(self, law: str) -> None:
+    def __init__(self, probs: str) -> None:
         super().__init__()
-        self.law = law
+        self.probs = probs
 
     def grow(
-        self, anchor: int, proposal: Proposal, limits: Limits, go_on: Any, rng: Randomness
+        self, anchor: int, proposal: Proposal, limits: Limits, should_expand: Any, rng: Randomness
     ) -> TokenTree:
-        tree = super().grow(anchor, proposal, limits, go_on, rng)
+        tree = super().grow(anchor, proposal, limits, should_expand, rng)
         assert isinstance(proposal, Mixture)
         if tree.q is None:
             return tree
         cold = proposal.tempered(0.0)
-        if self.law == "marginals":  # of the branches' tokens, whatever came before
+        if self.probs == "marginals":  # of the branches' tokens, whatever came before
             hot = torch.nn.functional.one_hot(cold.greedy(), tree.q.shape[1]).double()
             return faults.same_but(
                 tree, torch.einsum("k,kdv->dv", cold.weights(), hot)[: tree.nodes]
             )
-        if self.law == "untempered":
+        if self.probs == "untempered":
             other = evolve(proposal, prior_temperature=1.0)
             drawn = int(
                 (proposal.greedy()[:, : tree.nodes] == tree.tokens[1:]).all(1).long().argmax()
             )
             return faults.same_but(tree, lottery_chain(anchor, other, drawn, tree.nodes).q)
-        raise AssertionError(self.law)
+        raise AssertionError(self.probs)
 
 
 class Tempered(Drafter):
@@ -149,16 +152,16 @@ class Tempered(Drafter):
         return [evolve(found, prior_temperature=3.0) for found in self.inner.propose(items)]
 
 
-@pytest.mark.parametrize("law", ["marginals", "untempered"])
+@pytest.mark.parametrize("distribution", ["marginals", "untempered"])
 @pytest.mark.parametrize("rule", ["ratio", "multi_round", "traversal"])
-def test_another_law_of_the_lottery_is_rejected(law: str, rule: str) -> None:
+def test_another_distribution_of_the_lottery_is_rejected(probs: str, rule: str) -> None:
     """Negative control of the first test: the draw is right, what is declared of it is not."""
     drafter = Tempered(toy_mixtures(4, "distinct", 1))
     cell = Cell("mixture", "lottery", rule, seed=1)
     cell.check(drafter=drafter)
     with pytest.raises(AssertionError, match="first wrong prefix"):
-        cell.check(drafter=drafter, tree=Judged(law))
-    assert cell.compare(drafter=drafter, tree=Judged(law)).max_error > 1e-3
+        cell.check(drafter=drafter, tree=Judged(probs))
+    assert cell.compare(drafter=drafter, tree=Judged(probs)).max_error > 1e-3
 
 
 PAIR = SampledOptions(widths=(2,))

@@ -5,11 +5,11 @@ import math
 import pytest
 
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import Points
+from draftwood.core.proposals import LookupPaths
 
 
 def chances(*paths: tuple[int, ...]) -> list[tuple[int, float]]:
-    points = Points(paths, Sampling(1.0), 9, confidence=0.6)
+    points = LookupPaths(paths, Sampling(1.0), 9, confidence=0.6)
     return [(token, math.exp(score)) for token, score in points.following(())]
 
 

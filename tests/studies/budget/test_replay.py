@@ -242,7 +242,7 @@ def test_drawn_trees_are_refused(recorded, pipeline):
 # -- trees of equal size
 
 
-def laws(depth: int = 5, width: int = 40) -> Factorized:
+def distributions(depth: int = 5, width: int = 40) -> Factorized:
     logits = 3 * torch.randn(depth, width, generator=torch.Generator().manual_seed(0))
     return Factorized(logits, Sampling(1.0), Vocabulary(width))
 
@@ -255,8 +255,8 @@ class ByPath(Factorized):
 
 
 @pytest.mark.parametrize("nodes", SIZES)
-def test_random_trees_and_beams_have_the_size_and_the_laws_of_the_others(nodes):
-    proposal = laws()
+def test_random_trees_and_beams_have_the_size_and_the_distributions_of_the_others(nodes):
+    proposal = distributions()
     by_path = ByPath(proposal.logits, proposal.sampling, proposal.vocabulary)
     for grow in (beam, lambda *given: random_tree(*given, random.Random(1))):
         tree = grow(0, Conditionals(proposal), nodes, 5).validate()
@@ -267,7 +267,7 @@ def test_random_trees_and_beams_have_the_size_and_the_laws_of_the_others(nodes):
 
     whole = best(0, proposal, Limits(nodes), lambda g: True, None)
     for tree in (beam(0, Conditionals(proposal), nodes, 5),):
-        assert float(tree.surrogate()[-1]) <= float(whole.surrogate()[-1]) + 1e-12
+        assert float(tree.expected_tokens()[-1]) <= float(whole.expected_tokens()[-1]) + 1e-12
 
 
 def test_a_walk_ends_where_the_text_leaves_the_tree():

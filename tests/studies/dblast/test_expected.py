@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from draftwood.core.errors import RequestError
-from draftwood.core.interfaces import NodeLaws
+from draftwood.core.interfaces import NodeDistributions
 from draftwood.core.randomness import Seeded
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Limits
@@ -17,8 +17,8 @@ from draftwood.testing.cells import EVERY_TREE, MIXTURE_TREES, PROMPT, VERIFIERS
 from studies.dblast.expected import RULES, expected_accepted
 
 
-class Laws(NodeLaws):
-    """One law per node of a tree, from a toy target."""
+class Distributions(NodeDistributions):
+    """One distribution per node of a tree, from a toy target."""
 
     greedy, round = False, 0
 
@@ -30,7 +30,7 @@ class Laws(NodeLaws):
             for node in range(len(tree))
         ]
 
-    def law(self, node: int) -> torch.Tensor:
+    def probs(self, node: int) -> torch.Tensor:
         return self.rows[node]
 
     def argmax(self, node: int) -> int:
@@ -55,9 +55,9 @@ def grown(form: Any, tree: str, seed: int, nodes: int = 6) -> TokenTree:
     return policy.grow(PROMPT[-1], proposal, Limits(nodes), lambda tree: True, Seeded(seed))
 
 
-def enumerated(tree: TokenTree, rule: str, laws: Laws) -> float:
+def enumerated(tree: TokenTree, rule: str, distributions: Distributions) -> float:
     def judge(rng: Enumerating) -> int:
-        return len(VERIFIERS[rule][1]().judge(laws, tree, rng).accepted) - 1
+        return len(VERIFIERS[rule][1]().judge(distributions, tree, rng).accepted) - 1
 
     return sum(chance * accepted for chance, accepted, _ in outcomes(judge))
 
@@ -74,42 +74,49 @@ def test_every_bundled_rule_has_an_expectation() -> None:
 @given(seed=st.integers(0, 10_000))
 def test_it_is_what_enumeration_gives(form: str, tree: str, rule: str, seed: int) -> None:
     one = grown(form, tree, seed)
-    laws = Laws(seed, one)
-    found = expected_accepted(one, laws.law, rule)
-    assert found == pytest.approx(enumerated(one, rule, laws), abs=1e-12)
+    distributions = Distributions(seed, one)
+    found = expected_accepted(one, distributions.probs, rule)
+    assert found == pytest.approx(enumerated(one, rule, distributions), abs=1e-12)
 
 
 def test_the_rules_differ_on_one_tree() -> None:
     """Else a table of one rule for all would pass."""
     one = grown("mixture", "sampled-without", 3)
-    laws = Laws(3, one)
+    distributions = Distributions(3, one)
     assert (
-        len({expected_accepted(one, laws.law, r) for r in ("match", "multi_round", "traversal")})
+        len(
+            {
+                expected_accepted(one, distributions.probs, r)
+                for r in ("match", "multi_round", "traversal")
+            }
+        )
         == 3
     )
 
 
 def test_a_tree_without_drafts_accepts_none() -> None:
-    laws = Laws(0, TokenTree.root(1))
-    assert [expected_accepted(TokenTree.root(1), laws.law, rule) for rule in RULES] == [0.0] * 4
+    distributions = Distributions(0, TokenTree.root(1))
+    assert [expected_accepted(TokenTree.root(1), distributions.probs, rule) for rule in RULES] == [
+        0.0
+    ] * 4
 
 
 def test_only_nodes_that_can_be_reached_are_asked_for() -> None:
-    """A law is a row of the vocabulary: most nodes' are never needed, leaves' never."""
+    """A distribution is a row of the vocabulary: most nodes' are never needed, leaves' never."""
     one = grown("factorized", "best_first", 1)
     asked: list[int] = []
 
-    def law(node: int) -> torch.Tensor:
+    def probs(node: int) -> torch.Tensor:
         asked.append(node)
-        return Laws(1, one).law(node)
+        return Distributions(1, one).probs(node)
 
-    expected_accepted(one, law, "match")
+    expected_accepted(one, probs, "match")
     assert all(one.children[node] for node in asked)
 
 
-def test_what_has_no_law_is_refused() -> None:
+def test_what_has_no_distribution_is_refused() -> None:
     one = grown("factorized", "best_first", 1)
-    with pytest.raises(RequestError, match="ratio has no law for deterministic"):
-        expected_accepted(one, Laws(1, one).law, "ratio")
+    with pytest.raises(RequestError, match="ratio has no distribution for deterministic"):
+        expected_accepted(one, Distributions(1, one).probs, "ratio")
     with pytest.raises(RequestError, match="no rule 'luck'; choices: match"):
-        expected_accepted(one, Laws(1, one).law, "luck")
+        expected_accepted(one, Distributions(1, one).probs, "luck")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from draftwood.core.kernels import graphs
-from draftwood.core.kernels.graphs import ROWS, Shelf
+from draftwood.core.kernels.graphs import ROWS, BufferPool
 
 
 class Memory:
@@ -47,7 +47,7 @@ def captured(capacity: int) -> Memory:
 
 
 def test_memory_that_no_request_waits_for_is_freed_at_once(uncollected: None) -> None:
-    shelf = Shelf(Memory)
+    shelf = BufferPool(Memory)
     largest = [captured(ROWS * size) for size in (3, 2)]
     watched = [weakref.ref(memory) for memory in largest]
     dropped = captured(ROWS)
@@ -70,6 +70,6 @@ def test_what_is_held_while_memory_is_dropped_may_not_be_replayed(
     monkeypatch.setattr(graphs, "IDLE", 0)
     memory = captured(ROWS)
     forward = memory.forwards["forward"]
-    Shelf(Memory).give(memory)
+    BufferPool(Memory).give(memory)
     assert forward.again is None
     assert not memory.forwards

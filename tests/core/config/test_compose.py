@@ -60,7 +60,7 @@ def test_a_part_without_a_drafter_has_nothing_to_work_on(refused, kind):
     assert f"{kind}: {PARTS[kind]['use']!r} has nothing to work on" in found
 
 
-def test_a_verifier_without_a_law_for_the_trees_draws_is_refused(refused):
+def test_a_verifier_without_a_distribution_for_the_trees_draws_is_refused(refused):
     (found,) = refused(tree={"use": "sampled"})
     assert found.splitlines() == [
         "<mapping>: verifier.use: 'match' would change the output: it verifies deterministic "
@@ -70,14 +70,15 @@ def test_a_verifier_without_a_law_for_the_trees_draws_is_refused(refused):
     ]
 
 
-def test_a_tree_that_cannot_grow_from_the_drafters_law_is_refused(refused):
+def test_a_tree_that_cannot_grow_from_the_drafters_distribution_is_refused(refused):
     parts = {"tree": {"use": "sampled"}, "verifier": {"use": "multi_round"}}
     assert refused(**parts) == []
     (found,) = refused(**parts, drafter={"use": "ngram"})
     assert found.splitlines() == [
-        "<mapping>: tree.use: 'sampled' grows from factorized, mixture laws, and drafter 'ngram' "
+        "<mapping>: tree.use: 'sampled' grows from factorized, mixture distributions, and "
+        "drafter 'ngram' "
         "proposes points",
-        "  trees for points laws: best_first, chain",
+        "  trees for points distributions: best_first, chain",
         "  drafters for 'sampled': none with default options",
     ]
 

@@ -1,4 +1,4 @@
-"""A mixture's laws are the conditionals of its joint law, by brute force."""
+"""A mixture's distributions are the conditionals of its joint distribution, by brute force."""
 
 import itertools
 import math
@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftwood.core.distributions import best
+from draftwood.core.distributions import stable_topk
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Factorized, Frontier, Mixture, Vocabulary
 from draftwood.core.randomness import Seeded
@@ -32,7 +32,7 @@ def walk(proposal: Mixture | Factorized, path: tuple[int, ...]) -> tuple[float, 
     """The path's score and the frontier after it."""
     at, rho = proposal.root(), 1.0
     for token in path:
-        rho *= float(proposal.law(at)[0, token])
+        rho *= float(proposal.probs(at)[0, token])
         at = proposal.advance(at, torch.tensor([0]), torch.tensor([token]))
     return rho, at
 
@@ -60,7 +60,7 @@ def test_a_paths_score_is_its_joint_probability(
             assert walk(proposal, path)[0] == pytest.approx(mass, abs=1e-12)
 
 
-def test_the_product_of_marginals_is_another_law() -> None:
+def test_the_product_of_marginals_is_another_distribution() -> None:
     """What a mixture must not be scored by: the negative control of the test above."""
     proposal = mixture(1, 3)
     marginals = torch.einsum("k,kdv->dv", proposal.prior.softmax(0), proposal.logits.softmax(-1))
@@ -75,7 +75,7 @@ def test_one_branch_is_factorized(sampling: Sampling) -> None:
     same = Factorized(one.logits[0], sampling, one.vocabulary)
     ours, theirs = one.root(), same.root()
     for _ in range(D):
-        assert torch.equal(one.law(ours), same.law(theirs))
+        assert torch.equal(one.probs(ours), same.probs(theirs))
         here, there = one.expand(ours, 3), same.expand(theirs, 3)
         possible = here.log_q > -math.inf
         assert torch.equal(here.log_q, there.log_q)
@@ -94,7 +94,7 @@ def test_repeated_branches_are_one_branch_of_their_joint_weight() -> None:
         one.vocabulary,
     )
     for path in ((), (1,), (2, 0)):
-        assert torch.allclose(one.law(walk(one, path)[1]), twice.law(walk(twice, path)[1]))
+        assert torch.allclose(one.probs(walk(one, path)[1]), twice.probs(walk(twice, path)[1]))
 
 
 def test_a_branch_of_weight_zero_is_no_branch() -> None:
@@ -106,18 +106,18 @@ def test_a_branch_of_weight_zero_is_no_branch() -> None:
         two.vocabulary,
     )
     for path in ((), (1,), (2, 0)):
-        assert torch.allclose(two.law(walk(two, path)[1]), three.law(walk(three, path)[1]))
+        assert torch.allclose(two.probs(walk(two, path)[1]), three.probs(walk(three, path)[1]))
 
 
 def test_only_the_best_branch_is_left_at_prior_temperature_zero() -> None:
     proposal = mixture(5, 3, z_t=0.0)
     alone = Factorized(proposal.logits[proposal.prior.argmax()], PLAIN, proposal.vocabulary)
-    assert torch.allclose(proposal.law(proposal.root()), alone.law(alone.root()))
+    assert torch.allclose(proposal.probs(proposal.root()), alone.probs(alone.root()))
 
 
 def test_the_best_token_may_be_the_best_of_no_branch() -> None:
-    laws = torch.tensor([[[0.4, 0.0, 0.3, 0.3]], [[0.0, 0.4, 0.3, 0.3]]])
-    proposal = Mixture(torch.zeros(2), laws.log(), PLAIN, Vocabulary(V))
+    distributions = torch.tensor([[[0.4, 0.0, 0.3, 0.3]], [[0.0, 0.4, 0.3, 0.3]]])
+    proposal = Mixture(torch.zeros(2), distributions.log(), PLAIN, Vocabulary(V))
     assert proposal.expand(proposal.root(), 2).tokens.tolist() == [[2, 3]]
 
 
@@ -128,17 +128,17 @@ def test_a_long_unlikely_path_keeps_finite_weights() -> None:
     proposal = Mixture(torch.zeros(2), logits, PLAIN, Vocabulary(V))
     _, at = walk(proposal, (0,) * 59)
     assert float(at.state.sum()) == pytest.approx(1.0)
-    assert float(proposal.law(at).sum()) == pytest.approx(1.0)
+    assert float(proposal.probs(at).sum()) == pytest.approx(1.0)
 
 
 def test_a_reduced_vocabulary_speaks_the_targets_ids() -> None:
     small = mixture(6, 2)
     ids = torch.tensor([5, 0, 7, 2])
     mapped = Mixture(small.prior, small.logits, PLAIN, Vocabulary(8, ids))
-    law = mapped.law(walk(mapped, (5, 2))[1])
-    assert torch.allclose(law[0, ids], small.law(walk(small, (0, 3))[1])[0])
-    assert float(law.sum()) == pytest.approx(1.0)
-    assert law.dtype == small.logits.dtype
+    probs = mapped.probs(walk(mapped, (5, 2))[1])
+    assert torch.allclose(probs[0, ids], small.probs(walk(small, (0, 3))[1])[0])
+    assert float(probs.sum()) == pytest.approx(1.0)
+    assert probs.dtype == small.logits.dtype
 
 
 def large(seed: int, branches: int, sampling: Sampling = PLAIN, size: int = 600) -> Mixture:
@@ -156,16 +156,16 @@ LARGE = [PLAIN, Sampling(0.6), Sampling(1.5, top_k=20, top_p=0.8), Sampling(0.0)
 @given(
     st.integers(0, 999), st.sampled_from([1, 2, 4, 8]), st.sampled_from(LARGE), st.integers(1, 40)
 )
-def test_children_found_among_few_tokens_are_those_of_the_whole_law(
+def test_children_found_among_few_tokens_are_those_of_the_whole_distribution(
     seed: int, branches: int, sampling: Sampling, k: int
 ) -> None:
     proposal = large(seed, branches, sampling)
     at = proposal.root()
     for _ in range(3):
         found = proposal.expand(at, k)
-        tokens, law = best(proposal.law(at), k)
-        possible = law > 0
-        assert found.log_q.equal(law.double().log())
+        tokens, probs = stable_topk(proposal.probs(at), k)
+        possible = probs > 0
+        assert found.log_q.equal(probs.double().log())
         assert found.tokens[possible].equal(tokens[possible])
         if at.depth < 2:
             at = proposal.advance(
@@ -179,10 +179,10 @@ def test_no_token_outside_a_shortlist_is_as_likely_as_it_says() -> None:
     listed = proposal.shortlisted(8)
     assert listed is not proposal
     few = listed.expand(at, 600)
-    assert few.missed is not None
-    left = proposal.law(at)[0].index_fill(0, few.tokens[0], 0.0).max().double().log()
+    assert few.unlisted_bound is not None
+    left = proposal.probs(at)[0].index_fill(0, few.tokens[0], 0.0).max().double().log()
     assert few.tokens.shape[1] < 600
-    assert float(few.missed[0]) - 2.0 < float(left) < float(few.missed[0])
+    assert float(few.unlisted_bound[0]) - 2.0 < float(left) < float(few.unlisted_bound[0])
 
 
 def test_path_scores_are_the_scores_of_walking() -> None:
@@ -212,11 +212,11 @@ def test_a_certain_token_never_raises_a_paths_score(vocabulary: int) -> None:
     for seed in range(400):
         prior = torch.randn(4, generator=torch.Generator().manual_seed(seed))
         found = Mixture(prior, logits, PLAIN, Vocabulary(vocabulary))
-        if not found.law(found.root()).max() > 1:
+        if not found.probs(found.root()).max() > 1:
             continue
         overshot += 1
         assert found.expand(found.root(), 2).log_q.max() <= 0
-        tree = BestFirst(BestFirstOptions(max_nodes=3, form="levelled")).grow(
+        tree = BestFirst(BestFirstOptions(max_nodes=3, form="by_level")).grow(
             0, found, Limits(3), lambda tree: True, Seeded(0)
         )
         tree.validate()

@@ -1,4 +1,4 @@
-"""The output law of a whole pipeline equals its target's, to 1e-12, by enumeration.
+"""The output distribution of a whole pipeline equals its target's, to 1e-12, by enumeration.
 
 Every axis of the grid is full here: every triple of values with `match` and with `ratio`, every
 pair with the other rules. The whole grid is `python -m draftwood.testing.grid`.
@@ -12,7 +12,7 @@ from draftwood.core.config.compose import check_composition
 from draftwood.core.config.pipeline import load_config
 from draftwood.core.engine import Engine
 from draftwood.core.errors import CompositionError
-from draftwood.core.interfaces import NodeLaws
+from draftwood.core.interfaces import NodeDistributions
 from draftwood.core.options import GenerationOptions
 from draftwood.core.randomness import Randomness
 from draftwood.core.tree import TokenTree
@@ -23,8 +23,8 @@ from draftwood.plugins.verifiers.match import Match
 from draftwood.testing import assert_lossless
 from draftwood.testing.cells import (
     EVERY_TREE,
+    FORMS,
     HORIZON,
-    LAWS,
     MIXTURE_TREES,
     PROMPT,
     VERIFIERS,
@@ -45,8 +45,9 @@ sampled-without  exact  refused  exact        exact
 branches         exact  refused  refused      refused
 lottery          exact  exact    exact        exact
 """
-"""Trees by rules. `ratio` has a law for one drawn path; the others judge siblings, drawn ones
-too, but a tree of best tokens was not drawn from any law that p/q could be taken of."""
+"""Trees by rules. `ratio` has a distribution for one drawn path; the others judge siblings, drawn
+ones too, but a tree of best tokens was not drawn from any distribution that p/q could be taken
+of."""
 
 _HEADER, *_ROWS = (line.split() for line in MATRIX.strip().splitlines())
 EXPECTED = {(tree, rule): said for tree, *row in _ROWS for rule, said in zip(_HEADER, row)}  # noqa: B905
@@ -70,7 +71,7 @@ def name(cell: Cell) -> str:
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=name)
-def test_the_law_is_the_targets(cell: Cell) -> None:
+def test_the_distribution_is_the_targets(cell: Cell) -> None:
     cell.check()
 
 
@@ -85,7 +86,7 @@ def test_the_matrix_is_full() -> None:
 
 
 @pytest.mark.parametrize(("tree", "rule"), EXPECTED)
-def test_what_has_no_law_is_refused_before_loading(tree: str, rule: str) -> None:
+def test_what_has_no_distribution_is_refused_before_loading(tree: str, rule: str) -> None:
     ngram, dblast = {"use": "ngram"}, {"use": "dblast", "checkpoint": "some/drafter"}
     config = load_config(
         {
@@ -105,21 +106,21 @@ def test_what_has_no_law_is_refused_before_loading(tree: str, rule: str) -> None
         check_composition(config)
 
 
-@pytest.mark.parametrize("drafter", LAWS)
-def test_the_levelled_form_keeps_the_law_too(drafter: str) -> None:
-    policy = BestFirst(BestFirstOptions(max_nodes=4, form="levelled"))
+@pytest.mark.parametrize("drafter", FORMS)
+def test_the_levelled_form_keeps_the_distribution_too(drafter: str) -> None:
+    policy = BestFirst(BestFirstOptions(max_nodes=4, form="by_level"))
     Cell(drafter, controller="adversarial", seed=7).check(tree=policy)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("rule", VERIFIERS)
 @pytest.mark.parametrize("temperature", AXES["temperature"])
-def test_points_keep_the_law_by_their_one_hot(rule: str, temperature: float) -> None:
+def test_points_keep_the_distribution_by_their_one_hot(rule: str, temperature: float) -> None:
     tree = "static" if rule == "match" else "sampled-chain"
-    Cell("points", tree, rule, "adversarial", temperature, seed=3).check()
+    Cell("lookup", tree, rule, "adversarial", temperature, seed=3).check()
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_plain_decoding_keeps_the_law(seed: int) -> None:
+def test_plain_decoding_keeps_the_distribution(seed: int) -> None:
     options = GenerationOptions(temperature=1.0)
     assert_lossless(Engine(toy_target(seed), Match()), PROMPT, HORIZON, options)
 
@@ -131,13 +132,13 @@ class Watching(Match):
         super().__init__()
         self.seen: set[tuple[int, int]] = set()
 
-    def judge(self, laws: NodeLaws, tree: TokenTree, rng: Randomness) -> Verdict:
-        verdict = super().judge(laws, tree, rng)
+    def judge(self, distributions: NodeDistributions, tree: TokenTree, rng: Randomness) -> Verdict:
+        verdict = super().judge(distributions, tree, rng)
         self.seen.add((tree.nodes, len(verdict.accepted) - 1))
         return verdict
 
 
-@pytest.mark.parametrize("drafter", LAWS)
+@pytest.mark.parametrize("drafter", FORMS)
 def test_the_enumerated_pipelines_do_speculate(drafter: str) -> None:
     """Exactness would be vacuous if drafts were never accepted, or never rejected."""
     watching = Watching()
