@@ -21,7 +21,7 @@ from transformers import AutoModelForCausalLM, Qwen3Config
 from draftwood.core.build import build_component
 from draftwood.core.generation import Pipeline
 from draftwood.core.hf import HFTarget
-from draftwood.core.hf.costs import line
+from draftwood.core.hf.costs import chain_tree
 from draftwood.core.interfaces import Verifier
 from draftwood.core.proposals import Factorized
 from draftwood.core.registry.plugin import Kind
@@ -285,7 +285,7 @@ class Bench:
         return {"points": points, **self._fitted(target, points)}
 
     def _timed(self, target: HFTarget, session: Any, tokens: int) -> Timed:
-        tree = line(tokens)
+        tree = chain_tree(tokens)
         call = {"forward": lambda: target.forward([(session, tree)])}
         return self.clock.host_times(call, 9 if self.clock.on_gpu else 1)["forward"]
 

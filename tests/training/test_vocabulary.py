@@ -270,7 +270,7 @@ def test_embeddings_and_norms_are_taken_over_at_the_size_that_the_target_gives_t
     torch.testing.assert_close(final_norm(target.model), 1 + weight, atol=1e-5, rtol=1e-5)
     config = DFlashModel.from_folder(run.parent / "out").config
     assert config.input_embedding_scale == pytest.approx(WIDTH**0.5)
-    assert config.rope_theta == target.config.rope_parameters["full_attention"]["rope_theta"]
+    assert config.rope_theta == target.scorer.config.rope_parameters["full_attention"]["rope_theta"]
 
 
 def test_greedy_writing_equals_a_forward_over_the_whole_text(target):

@@ -7,64 +7,71 @@ import time
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from draftwood.core.hf.graphs import SIZES
+from draftwood.core.hf.graphs import SIZES, Graphs
+from draftwood.core.hf.scorer import TreeScorer
+from draftwood.core.hf.session import HFSession
 from draftwood.core.hf.versions import VERSION
 from draftwood.core.kernels.protocol import Kernels
 from draftwood.core.processes import broadcast_from_rank0
 from draftwood.core.tree import TokenTree
 
-if TYPE_CHECKING:
-    from draftwood.core.hf.target import HFSession, HFTarget
-
-PEAK_SECONDS = 0.1  # for each of the two measurements of `peaks`
+PEAK_SECONDS = 0.1
+"""Seconds for each of the two measurements of `HFCosts.peaks`."""
 
 
 class HFCosts:
-    """The `CostProbe` of a Hugging Face target. Touches no session but its own.
+    """The `CostProbe` of a Hugging Face scorer.
 
-    clock: seconds; what `seconds` is measured with. kernels: those that forwards will run by.
+    Args:
+        open_session: opens the session that is timed; it is used for nothing else.
+        clock: seconds; what `seconds` is measured with.
+        kernels: those that forwards will attend by.
+        graphs: captures the forwards at fixed sizes, None where nothing is captured.
     """
 
     def __init__(
-        self, target: "HFTarget", clock: Callable[[], float], kernels: Kernels | None = None
+        self,
+        scorer: TreeScorer,
+        open_session: Callable[[], HFSession],
+        clock: Callable[[], float],
+        kernels: Kernels | None = None,
+        graphs: Graphs | None = None,
     ) -> None:
-        self.target, self.clock, self.kernels = target, clock, kernels
-        captured = target.graphs is not None and kernels is not None
-        self.identity: Mapping[str, str] = _identity(target, kernels, captured)
-        self._session: HFSession | None = None
+        self.scorer, self.clock = scorer, clock
+        self._open_session, self._graphs = open_session, graphs
+        self.identity: Mapping[str, str] = _identity(scorer, kernels, graphs is not None)
         self._warm: set[tuple[int, int]] = set()
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        graphs = self.target.graphs
-        captured = graphs is not None and graphs.off is None and self.kernels is not None
+        captured = self._graphs is not None and self._graphs.off is None
         return SIZES if captured else ()
 
+    @cached_property
+    def _session(self) -> HFSession:
+        return self._open_session()
+
     def seconds(self, tokens: int, context: int) -> float:
-        session = self._at(context)
-        tree = line(tokens)
+        """Time one forward of a chain of `tokens` nodes. The session holds `context` rows of
+        zeros: the time depends on their number alone."""
+        session, tree = self._session, chain_tree(tokens)
+        with torch.inference_mode():
+            session.cache.pretend(context)
         # A shape's first forward also chooses and builds kernels, or is captured on its buffers.
         shape = (tokens, session.cache.capacity if self.sizes else 0)
         if shape not in self._warm:
-            self.target.forward([(session, tree)])
+            session.forward(tree)
             self._warm.add(shape)
-        _wait(self.target.device)
-        before = self.clock()
-        self.target.forward([(session, tree)])
-        _wait(self.target.device)
-        # Processes that share the target would otherwise budget by a time of their own.
-        return broadcast_from_rank0([self.clock() - before])[0]
-
-    def _at(self, context: int) -> "HFSession":
-        """A session that pretends to hold `context` tokens: the time depends on their number."""
-        with torch.inference_mode():
-            session = self._session = self._session or self.target.open(kernels=self.kernels)
-            session.cache.pretend(context)
-        return session
+        _synchronize(self.scorer.device)
+        start = self.clock()
+        session.forward(tree)
+        _synchronize(self.scorer.device)
+        # Processes that share the target must not each budget by a time of their own.
+        return broadcast_from_rank0([self.clock() - start])[0]
 
     def flops(self, tokens: int, context: int) -> float:
         """Two per active weight and token, and four per head, channel, query and visible key."""
@@ -75,25 +82,25 @@ class HFCosts:
 
     def bytes(self, tokens: int, context: int) -> float:
         """Weights once, K/V read and written, and the activations of the tokens."""
-        item = self.target.dtype.itemsize
+        item = self.scorer.dtype.itemsize
         total = float(self._active * item)
-        for shape in self.target.layout:
+        for shape in self.scorer.layout:
             row = shape.heads * (shape.key_dim + shape.value_dim) * shape.dtype.itemsize
             total += row * (_seen(tokens, context, shape.window) + tokens)
-        hidden, inner = self.target.config.hidden_size, self._inner
+        hidden, inner = self.scorer.config.hidden_size, self._inner
         layer = 6 * hidden + 3 * inner
-        return total + item * tokens * (layer * self.target.layers + self.target.vocab_size)
+        return total + item * tokens * (layer * self.scorer.layers + self.scorer.vocab_size)
 
     @cached_property
     def _inner(self) -> int:
-        config = self.target.config
+        config = self.scorer.config
         return getattr(config, "intermediate_size", None) or 4 * config.hidden_size
 
     @cached_property
     def _active(self) -> float:
         """Weights that take part in a token's forward: all but the rows of embeddings that are
         only looked up, and of a mixture's experts only the share that a token is routed to."""
-        model, config = self.target.model, self.target.config
+        model, config = self.scorer.model, self.scorer.config
         embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
         looked_up = {id(m.weight) for m in model.modules() if isinstance(m, torch.nn.Embedding)}
         looked_up.discard(id(head.weight) if head is not None else None)
@@ -110,31 +117,31 @@ class HFCosts:
     @cached_property
     def _attention(self) -> list[tuple[float, int | None]]:
         """Per layer: query heads times the mean width of keys and values, and the window."""
-        heads = self.target.config.num_attention_heads
+        heads = self.scorer.config.num_attention_heads
         return [
             (heads * (shape.key_dim + shape.value_dim) / 2, shape.window)
-            for shape in self.target.layout
+            for shape in self.scorer.layout
         ]
 
     def peaks(self) -> tuple[float, float]:
-        device, dtype = self.target.device, self.target.dtype
+        device, dtype = self.scorer.device, self.scorer.dtype
         with torch.inference_mode():
             rates = broadcast_from_rank0([_matmul_rate(device, dtype), _copy_rate(device)])
         return rates[0], rates[1]
 
 
-def _identity(target: "HFTarget", kernels: Kernels | None, captured: bool) -> dict[str, str]:
+def _identity(scorer: TreeScorer, kernels: Kernels | None, captured: bool) -> dict[str, str]:
     """What the prices hold for. The configuration's hash tells two models of one name apart."""
-    device = target.device
-    config = target.config.to_json_string(use_diff=False)
-    shared = {"processes": os.environ.get("WORLD_SIZE", "1")} if target.split else {}
+    device = scorer.device
+    config = scorer.config.to_json_string(use_diff=False)
+    shared = {"processes": os.environ.get("WORLD_SIZE", "1")} if scorer.split else {}
     return {
         **shared,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
-        "dtype": str(target.dtype).removeprefix("torch."),
-        "model": target.name,
+        "dtype": str(scorer.dtype).removeprefix("torch."),
+        "model": scorer.name,
         "config": hashlib.sha256(config.encode()).hexdigest()[:16],
-        "attention": type(kernels).__name__ if kernels else target.config._attn_implementation,
+        "attention": type(kernels).__name__ if kernels else scorer.config._attn_implementation,
         **({"graphs": "captured"} if captured else {}),
         "torch": torch.__version__,
         "transformers": VERSION,
@@ -142,7 +149,7 @@ def _identity(target: "HFTarget", kernels: Kernels | None, captured: bool) -> di
     }
 
 
-def line(tokens: int) -> TokenTree:
+def chain_tree(tokens: int) -> TokenTree:
     """A chain of `tokens` nodes."""
     return TokenTree.of(
         [1] * tokens, list(range(-1, tokens - 1)), list(range(tokens)), [0.0] * tokens
@@ -161,7 +168,7 @@ def _rate(work: Callable[[], Any], amount: float, device: torch.device) -> float
     while runs < 3 or time.perf_counter() < end:
         before = time.perf_counter()
         work()
-        _wait(device)
+        _synchronize(device)
         best, runs = min(best, time.perf_counter() - before), runs + 1
     return amount / best
 
@@ -172,10 +179,10 @@ def _matmul_rate(device: torch.device, dtype: torch.dtype) -> float:
     while size < 8192 and took < PEAK_SECONDS / 20:
         size *= 2
         square = torch.randn(size, size, device=device).to(dtype)
-        _wait(device)
+        _synchronize(device)
         before = time.perf_counter()
         torch.mm(square, square)
-        _wait(device)
+        _synchronize(device)
         took = time.perf_counter() - before
     return _rate(lambda: torch.mm(square, square), 2.0 * size**3, device)
 
@@ -188,7 +195,7 @@ def _copy_rate(device: torch.device) -> float:
     return _rate(lambda: into.copy_(source), 2.0 * size, device)
 
 
-def _wait(device: torch.device) -> None:
+def _synchronize(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

@@ -1,33 +1,31 @@
 """A target's forwards at a few fixed sizes, captured once each.
 
-A tree is padded to the next size. A padding node hangs from nothing: it sees the context and
-itself, no node sees it, and its logits are cut off. Tokens, parents, depths, and how many rows are
-committed are written into tensors that the captured kernels read.
+A tree is padded to the next size. A padding node has no parent: it attends to the context and
+itself, no node attends to it, and its logits are cut off. Tokens, parents, depths, and the number
+of committed rows are written into tensors that the captured kernels read.
 """
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from attrs import define, field
-from torch import Tensor
 
 from draftwood.core.errors import UnsupportedTarget
 from draftwood.core.hf import attention
 from draftwood.core.hf.cache import Buffers, TreeCache
+from draftwood.core.hf.scorer import Scored, TreeScorer
+from draftwood.core.hf.taps import Taps
 from draftwood.core.kernels.graphs import BufferPool, Capturing, on_device
+from draftwood.core.kernels.protocol import Kernels
 from draftwood.core.kernels.tree_mask import TreeMask
 from draftwood.core.tree import TokenTree
 
-if TYPE_CHECKING:
-    from draftwood.core.hf.target import HFSession, HFTarget
-
 Mode = Literal["auto", "on", "off"]
-Scored = tuple[Tensor, list[Tensor]]
 
 SIZES = (1, 5, 9, 13, 17, 25, 33, 49, 65, 97, 129, 193, 257, 385, 513)
-"""Rows of a forward: the anchor and a number of draft nodes that budgets like."""
+"""Rows of a forward: the anchor and a number of draft nodes that budgets often take."""
 
 
 def padded(rows: int) -> int | None:
@@ -35,100 +33,109 @@ def padded(rows: int) -> int | None:
     return next((size for size in SIZES if size >= rows), None)
 
 
-def wanted(target: "HFTarget", mode: Mode) -> "Graphs | None":
-    """What captures this target's forwards, None where nothing does.
+def choose_graphs(scorer: TreeScorer, mode: Mode) -> "Graphs | None":
+    """What captures this model's forwards, None where nothing does.
 
-    Raises UnsupportedTarget, for "on", where there is nothing to capture with.
+    Raises:
+        UnsupportedTarget: mode is "on" and nothing can be captured here.
     """
-    reason = _missing(target)
+    reason = _cannot_capture(scorer)
     if mode == "on" and reason is not None:
         raise UnsupportedTarget(f"runtime.graphs is on, and {reason}; use auto or off")
     if mode == "off" or reason is not None:
         return None
-    return Graphs(target, Capturing(partial(on_device, target.device), mode == "on"))
+    return Graphs(scorer, Capturing(partial(on_device, scorer.device), mode == "on"))
 
 
-def _missing(target: "HFTarget") -> str | None:
-    places = {shape.device for shape in target.layout if shape.heads}
-    if target.device.type != "cuda":
-        return f"graphs are captured on a GPU, while {target.name} is on {target.device.type}"
-    if target.split or len(places) > 1:
-        return f"{target.name} lies on several devices, which no graph spans"
+def _cannot_capture(scorer: TreeScorer) -> str | None:
+    devices = {shape.device for shape in scorer.layout if shape.heads}
+    if scorer.device.type != "cuda":
+        return f"graphs are captured on a GPU, while {scorer.name} is on {scorer.device.type}"
+    if scorer.split or len(devices) > 1:
+        return f"{scorer.name} lies on several devices, which no graph spans"
     return None
 
 
 @define(eq=False)
 class Graphs:
-    """Runs a target's forwards at fixed sizes."""
+    """Replays a model's forwards at fixed sizes.
 
-    target: "HFTarget"
+    Attributes:
+        pool: buffers of ended requests, with what was captured on them.
+    """
+
+    scorer: TreeScorer
     capturing: Capturing
-    shelf: BufferPool[Buffers] = field(init=False)
+    pool: BufferPool[Buffers] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.shelf = BufferPool(partial(Buffers.of, self.target.layout))
+        self.pool = BufferPool(partial(Buffers.of, self.scorer.layout))
 
     @property
     def off(self) -> str | None:
-        """Why forwards are not captured any more; None while they are."""
+        """Why forwards are no longer captured; None while they are."""
         return self.capturing.off
 
-    def score(self, session: "HFSession", tree: TokenTree) -> Scored | None:
-        """As the target's own: (N+1, V) logits and tapped outputs (1, N+1, H), both copies. None
-        if this forward is not captured.
+    def score(
+        self, cache: TreeCache, taps: Taps, kernels: Kernels, tree: TokenTree
+    ) -> Scored | None:
+        """As `TreeScorer.score` for a whole tree, both results copies.
 
-        Raises UnsupportedTarget if it must be and cannot.
+        Returns:
+            None if this forward is not captured.
+
+        Raises:
+            UnsupportedTarget: it must be captured and cannot be.
         """
         size = padded(len(tree))
         if size is None or self.off is not None:
             return None
-        session.cache.reserve(size)
-        (buffers,) = session.cache.held
-        key = (size, session.taps.layers, type(session.kernels))
+        cache.reserve(size)
+        (buffers,) = cache.held
+        key = (size, taps.layers, type(kernels))
         forward = buffers.forwards.get(key)
         if forward is None:
-            forward = Fixed(self.target, session, buffers, size)
-            forward.fill(session.length, tree)
+            forward = FixedForward(self.scorer, taps, kernels, buffers, size)
+            forward.fill(cache.length, tree)
             forward.capture(self.capturing)
             if self.off is not None:
                 return None
             buffers.forwards[key] = forward
-        return forward.run(session.length, tree)
+        return forward.run(cache.length, tree)
 
 
-class Fixed:
+class FixedForward:
     """A forward of `size` rows on one set of buffers."""
 
     def __init__(
-        self, target: "HFTarget", session: "HFSession", buffers: Buffers, size: int
+        self, scorer: TreeScorer, taps: Taps, kernels: Kernels, buffers: Buffers, size: int
     ) -> None:
-        assert session.kernels is not None
-        self.target, self.kernels, self.taps = target, session.kernels, session.taps
+        self.scorer, self.taps, self.kernels = scorer, taps, kernels
         self.size, self.capacity = size, buffers.capacity
-        # A cache of its own on the same memory: the session's may be gone before the buffers are.
-        self.cache = TreeCache(target.layout, whole=True)
+        # A cache of its own on the same memory: the request's may be gone before the buffers are.
+        self.cache = TreeCache(scorer.layout, whole=True)
         self.cache.use(buffers)
-        given = torch.zeros(3 * size + 1, dtype=torch.int64, device=target.device)
-        self.context, *columns = given.split([1, size, size, size])
+        inputs = torch.zeros(3 * size + 1, dtype=torch.int64, device=scorer.device)
+        self.context, *columns = inputs.split([1, size, size, size])
         self.tokens, self.parents, self.depths = columns
-        self.offsets = torch.arange(size, device=target.device)
-        self.windows = [shape.window for shape in target.layout]
+        self.offsets = torch.arange(size, device=scorer.device)
         self.again: Callable[[], Scored] | None = None
 
     def fill(self, length: int, tree: TokenTree) -> None:
-        """Write down what the kernels are to read. Waits for nothing."""
+        """Write what the captured kernels read, without a synchronisation."""
         rows = len(tree)
         self.context.fill_(length)
-        for column, own, padding in (
+        for column, values, padding in (
             (self.tokens, tree.tokens, 0),
             (self.parents, tree.parents, -1),
             (self.depths, tree.depths, 0),
         ):
-            column[:rows].copy_(own, non_blocking=True)
+            column[:rows].copy_(values, non_blocking=True)
             column[rows:].fill_(padding)
 
     def capture(self, capturing: Capturing) -> None:
-        what = f"the forward of {self.target.name}"
+        """Capture the forward, if that can be done."""
+        what = f"the forward of {self.scorer.name}"
         self.again = capturing.captured(what, self.kernels, self._launch)
 
     def run(self, length: int, tree: TokenTree) -> Scored:
@@ -141,22 +148,15 @@ class Fixed:
         return logits[:rows].clone(), [part[:, :rows].clone() for part in parts]
 
     def _launch(self) -> Scored:
-        """Everything that is captured. Asks the device nothing."""
-        there = self.context.to(torch.int32)[0]
-        mask = TreeMask(there, self.capacity)
+        """Everything that is captured. Nothing in it synchronises."""
+        context = self.context.to(torch.int32)[0]
+        mask = TreeMask(context, self.capacity)
         if self.size > 1:
             words = self.kernels.ancestors(self.parents)
-            mask = TreeMask(there, self.capacity, 0, self.depths, words)
-        work = attention.TreeAttention(self.kernels, mask, self.windows)
+            mask = TreeMask(context, self.capacity, 0, self.depths, words)
+        work = attention.TreeAttention(self.kernels, mask, self.scorer.windows)
         self.cache.extent.rows = self.context + self.offsets
-        target = self.target
-        with attention.running(target.config), self.taps.recording() as parts:
-            logits = target._call(
-                self.tokens,
-                self.depths + self.context,
-                self.cache,
-                None,
-                options={attention.KEYWORD: work},
-            )
-        work.check(target.layers, target.name)
+        with self.taps.recording() as parts:
+            positions = self.depths + self.context
+            logits = self.scorer.call_with(work, self.tokens, positions, self.cache)
         return logits, parts

@@ -84,10 +84,8 @@ def _hidden(module: nn.Module, output: Any) -> Tensor:
     return state
 
 
-def side_by_side(parts: Sequence[Tensor], device: torch.device) -> Tensor | None:
-    """(1, n, H) outputs of each tap, whatever device its layer is on -> (n, taps * H) on `device`,
-    None without taps."""
-    if not parts:
-        return None
-    here = [part[0].to(device) for part in parts]
-    return here[0] if len(here) == 1 else torch.cat(here, -1)
+def side_by_side(parts: Sequence[Tensor], device: torch.device) -> Tensor:
+    """(1, n, H) outputs of each tap, whatever device its layer is on -> (n, taps * H) on
+    `device`."""
+    rows = [part[0].to(device) for part in parts]
+    return rows[0] if len(rows) == 1 else torch.cat(rows, -1)

@@ -28,7 +28,7 @@ def by_levels(target, session, tree):
         for row, node in enumerate(level):
             seen[row, [place[i] for i in tree.path(node)]] = True
         tokens = tree.tokens[level]
-        logits = target.deepen(session, tokens, torch.full((len(level),), depth), seen)
+        logits = session.deepen(tokens, torch.full((len(level),), depth), seen)
         found |= dict(zip(level, logits, strict=True))
     return torch.stack([found[node] for node in range(len(tree))]), order
 
@@ -63,7 +63,7 @@ def test_a_forward_starts_anew(tiny_target):
     session = target.open()
     session.prefill(prompt_of(4))
     seen = torch.eye(2, dtype=torch.bool)
-    target.deepen(session, torch.tensor([7, 8]), torch.zeros(2, dtype=torch.int64), seen)
+    session.deepen(torch.tensor([7, 8]), torch.zeros(2, dtype=torch.int64), seen)
     assert session.pending == 2
     again = target.forward([(session, TokenTree.root(9))])[0].logits
     assert session.pending == 1
@@ -81,7 +81,7 @@ def test_another_visibility_is_noticed(tiny_target):
         session = target.open()
         session.prefill(prompt_of(4))
         level = torch.eye(2, dtype=torch.bool)
-        target.deepen(session, torch.tensor([7, 8]), torch.zeros(2, dtype=torch.int64), level)
+        session.deepen(torch.tensor([7, 8]), torch.zeros(2, dtype=torch.int64), level)
         seen = torch.tensor([[True, uncle, True]])
-        found.append(target.deepen(session, torch.tensor([3]), torch.tensor([1]), seen))
+        found.append(session.deepen(torch.tensor([3]), torch.tensor([1]), seen))
     assert (found[0] - found[1]).abs().max() > 1e-3

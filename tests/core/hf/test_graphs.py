@@ -12,12 +12,12 @@ import pytest
 import torch
 from replaying import Quiet, recorded
 
-from draftwood.core import graphs as captures
 from draftwood.core.build import build_component
 from draftwood.core.errors import UnsupportedTarget
 from draftwood.core.generation import Pipeline
 from draftwood.core.hf import HFTarget, cache, graphs
-from draftwood.core.hf.graphs import Fixed, Graphs, padded, wanted
+from draftwood.core.hf.graphs import FixedForward, Graphs, choose_graphs, padded
+from draftwood.core.kernels import graphs as captures
 from draftwood.core.kernels.graphs import Capturing
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Factorized, Vocabulary
@@ -30,7 +30,7 @@ GREEDY = Sampling(temperature=0.0)
 
 def recording_target(model, capture=recorded, **options):
     target = HFTarget(model)
-    target.graphs = Graphs(target, Capturing(capture, **options))
+    target.graphs = Graphs(target.scorer, Capturing(capture, **options))
     return target
 
 
@@ -150,14 +150,14 @@ def test_a_tree_larger_than_all_sizes_runs_as_it_is(fresh_model, random_tree, mo
 
 def test_what_is_not_written_into_tensors_would_show(fresh_model, random_tree, monkeypatch):
     """The comparison has power: a length that stays as it was recorded gives other scores."""
-    fill = Fixed.fill
+    fill = FixedForward.fill
     target, rng = recording_target(fresh_model("llama")), random.Random(6)
     session, plain = target.open((1,), Quiet()), target.open((1,))
     for each in (session, plain):
         each.prefill([1, 2, 3])
     rounds(target, session, plain, (4,), rng, random_tree)
     at = session.length - 1
-    monkeypatch.setattr(Fixed, "fill", lambda self, length, tree: fill(self, at, tree))
+    monkeypatch.setattr(FixedForward, "fill", lambda self, length, tree: fill(self, at, tree))
     tree = random_tree(4, rng)
     found, expected = (target.forward([(each, tree)])[0] for each in (session, plain))
     assert (found.logits - expected.logits).abs().max() > 1e-3
@@ -196,10 +196,10 @@ def test_where_capturing_is_demanded_its_failure_is_an_error(fresh_model):
 
 def test_without_a_gpu_graphs_are_an_error_only_if_demanded(tiny_target):
     target = tiny_target("llama")
-    assert wanted(target, "auto") is None
-    assert wanted(target, "off") is None
+    assert choose_graphs(target.scorer, "auto") is None
+    assert choose_graphs(target.scorer, "off") is None
     with pytest.raises(UnsupportedTarget, match=r"runtime\.graphs is on, .* on cpu; use auto"):
-        wanted(target, "on")
+        choose_graphs(target.scorer, "on")
 
 
 def test_sizes_hold_the_budgets_that_are_usual():

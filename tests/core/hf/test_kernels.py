@@ -96,7 +96,7 @@ def test_levels_are_masked_by_what_they_see(tiny_target, random_tree):
             level = torch.nonzero(depths == depth).flatten()
             stop = int(level[-1]) + 1
             tokens = tree.tokens[order][level]
-            found.append(target.deepen(session, tokens, depths[level], seen[level, :stop]))
+            found.append(session.deepen(tokens, depths[level], seen[level, :stop]))
         logits.append(torch.cat(found))
     torch.testing.assert_close(logits[1], logits[0], rtol=1e-9, atol=1e-9)
 

@@ -29,7 +29,7 @@ def test_a_folder(folder, attention, tiny_target):
     target = load_target(folder, device="cpu", dtype="float64", attention=attention)
     assert target.name == str(folder)
     assert target.dtype == torch.float64
-    assert target.config._attn_implementation == attention
+    assert target.scorer.config._attn_implementation == attention
     expected = tiny_target("qwen3", attention, torch.float32).open().prefill([1, 2]).logits
     assert (target.open().prefill([1, 2]).logits - expected).abs().max() < 1e-4
 

@@ -14,8 +14,10 @@ from transformers import (
 )
 
 from draftwood.core.errors import UnsupportedTarget
-from draftwood.core.hf import HFTarget, checks
+from draftwood.core.hf import HFTarget
 from draftwood.core.hf.masks import Masks
+from draftwood.core.hf.self_check import self_check
+from draftwood.core.hf.supported import position_limit
 
 SMALL = {"vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 2}
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48}
@@ -99,11 +101,11 @@ class WithoutMask(Masks):
 
 def test_the_check_rejects_a_model_that_ignores_tree_masks(fresh_model, attention):
     target = HFTarget(fresh_model("llama", attention), check=False)
-    checks.self_check(target)
-    masks = target._masks
-    target._masks = WithoutMask(masks.windows, masks.by_kind, masks.dtype, masks.device)
+    self_check(target, target.scorer)
+    masks = target.scorer.masks
+    target.scorer.masks = WithoutMask(masks.windows, masks.by_kind, masks.dtype, masks.device)
     with pytest.raises(UnsupportedTarget, match=r"sibling's token|same text"):
-        checks.self_check(target)
+        self_check(target, target.scorer)
 
 
 def test_the_check_rejects_a_model_that_ignores_positions(fresh_model):
@@ -112,7 +114,7 @@ def test_the_check_rejects_a_model_that_ignores_positions(fresh_model):
     forward = model.transformer.wpe.forward
     model.transformer.wpe.forward = lambda p: forward(torch.arange(p.shape[1])[None] + p[0, 0])
     with pytest.raises(UnsupportedTarget, match="same text"):
-        checks.self_check(target)
+        self_check(target, target.scorer)
 
 
 def test_the_check_rejects_a_cache_that_does_not_move_rows(fresh_model, monkeypatch):
@@ -121,7 +123,7 @@ def test_the_check_rejects_a_cache_that_does_not_move_rows(fresh_model, monkeypa
     target = HFTarget(fresh_model("llama"), check=False)
     monkeypatch.setattr(TreeCache, "commit", lambda self, path, *_: self.advance(len(path)))
     with pytest.raises(UnsupportedTarget, match="committed branch"):
-        checks.self_check(target)
+        self_check(target, target.scorer)
 
 
 def test_the_check_names_what_a_model_raises(fresh_model):
@@ -129,7 +131,7 @@ def test_the_check_names_what_a_model_raises(fresh_model):
     target = HFTarget(model, check=False)
     model.lm_head.forward = lambda x: x.not_a_method()
     with pytest.raises(UnsupportedTarget, match=r"cannot score a tree.*AttributeError"):
-        checks.self_check(target)
+        self_check(target, target.scorer)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +148,7 @@ def test_rotary_embeddings_that_rescale_are_limited_to_where_they_do_not(rope, l
         max_position_embeddings = 4096
         rope_parameters = rope
 
-    assert checks.position_limit(Config) == limit
+    assert position_limit(Config) == limit
 
 
 def test_end_tokens_come_from_the_generation_config(fresh_model):

@@ -54,7 +54,7 @@ NARROW = {
 @cache
 def target():
     found = load_target(ZLAB / "target", device="cpu", dtype="float64")
-    found.graphs = Graphs(found, Capturing(recorded))
+    found.graphs = Graphs(found.scorer, Capturing(recorded))
     return found
 
 
@@ -72,9 +72,9 @@ def drafter(tmp_path):
                 data[key] = value
             (folder / "config.json").write_text(json.dumps(data))
         found = DFlash(DFlashOptions(checkpoint=folder))
-        found.bind(target())
+        found = found.bind(target())
         if capture is not None:
-            found.capture(kernels or Quiet(), Capturing(capture, must))
+            found = found.capture(kernels or Quiet(), Capturing(capture, must))
         return found
 
     return build
@@ -258,9 +258,8 @@ def test_a_union_has_its_sources_captured_each_on_its_own():
     union = Union(
         UnionOptions(ngram=NgramOptions(), dflash=DFlashOptions(checkpoint=ZLAB / "dflash"))
     )
-    union.bind(target())
     capturing = Capturing(refused, must=False)
-    union.capture(Quiet(), capturing)
+    union = union.bind(target()).capture(Quiet(), capturing)
     session = union.open(target(), Sampling(1.0))
     session.commit((1, 2, 3), features(3, 0))
     for source in session.sources:
@@ -291,7 +290,7 @@ def test_pipelines_replay_both_halves_and_say_what_plain_decoding_says(drafter, 
     found = pipeline.generate(prompt, **options)
     assert found.tokens == Pipeline(target()).generate(prompt, **options).tokens
     assert found.stats.accepted > 0
-    (memory,) = own._captured.shelf._idle
+    (memory,) = pipeline.engine.drafter._captured.shelf._idle
     assert set(memory.forwards) == {Block, Commit}
     stats = found.stats
     assert stats.kernels["attend"] >= stats.rounds * (LAYERS + target().layers)

@@ -1,6 +1,8 @@
 """`draft_model`: a small language model drafts for a large one (Leviathan et al. 2023)."""
 
+import copy
 from collections.abc import Mapping, Sequence
+from typing import Self
 
 import torch
 from attrs import frozen
@@ -9,7 +11,7 @@ from torch import Tensor
 from draftwood.core.assets import resolve
 from draftwood.core.errors import PairingError, RequestError
 from draftwood.core.hf import HFTarget, load_target, load_tokenizer
-from draftwood.core.hf.target import HFSession
+from draftwood.core.hf.session import HFSession
 from draftwood.core.interfaces import Drafter, DraftSession, DraftWork, Target
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import LookupPaths, Proposal, Vocabulary
@@ -126,7 +128,7 @@ class DraftModel(Drafter):
         )
         self._pair: Pair | None = None
 
-    def bind(self, target: Target) -> None:
+    def bind(self, target: Target) -> Self:
         """Load the model beside the target. Raises PairingError, naming the first token that
         differs, if the two do not share a tokenizer."""
         name = str(self.options.model)
@@ -149,7 +151,9 @@ class DraftModel(Drafter):
             raise PairingError(
                 f"draft model {name} has rows for {rows} tokens, and the target says {needed}"
             )
-        self._pair = Pair(scorer, Vocabulary(target.vocab_size))
+        bound = copy.copy(self)
+        bound._pair = Pair(scorer, Vocabulary(target.vocab_size))
+        return bound
 
     def open(self, target: Target, sampling: Sampling) -> ModelSession:
         if self._pair is None:

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from draftwood.core.distributions import sampling_probs, stable_topk
 from draftwood.core.hf import HFTarget
-from draftwood.core.hf.target import HFSession
+from draftwood.core.hf.session import HFSession
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Children, Frontier, Proposal, Vocabulary
 
@@ -68,5 +68,5 @@ class ModelProposal(Proposal):
         seen[:, : at.state.seen.shape[1]] = at.state.seen[rows]
         seen[:, before:].fill_diagonal_(fill_value=True)
         depths = torch.full((count,), self.shared + at.depth)
-        logits = self.scorer.deepen(self.session, tokens, depths, seen)
+        logits = self.session.deepen(tokens, depths, seen)
         return Frontier(at.depth + 1, count, Nodes(logits, seen))

@@ -48,7 +48,7 @@ def target():
     model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").float().eval()
     found = HFTarget(model.to("cuda" if ON_GPU else "cpu"), graphs="auto")
     if not ON_GPU:
-        found.graphs = Graphs(found, Capturing(lambda launch, replayed: launch))
+        found.graphs = Graphs(found.scorer, Capturing(lambda launch, replayed: launch))
     return found
 
 
@@ -84,10 +84,9 @@ def test_a_drafters_blocks_are_what_its_own_attention_makes_of_them(layout):
     capture = partial(on_device, target.device) if ON_GPU else lambda launch, replayed: launch
     sessions = []
     for fixed in (True, False):
-        drafter = DFlash(DFlashOptions(checkpoint=ZLAB / layout))
-        drafter.bind(target)
+        drafter = DFlash(DFlashOptions(checkpoint=ZLAB / layout)).bind(target)
         if fixed:
-            drafter.capture(TritonKernels(), Capturing(capture))
+            drafter = drafter.capture(TritonKernels(), Capturing(capture))
         sessions.append(drafter.open(target, Sampling(1.0)))
     make = torch.Generator().manual_seed(0)
     before = LAUNCHES.counts().get("tree_attention", 0)

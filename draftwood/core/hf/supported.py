@@ -1,0 +1,87 @@
+"""Which models can be targets, as far as their class and configuration say."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from draftwood.core.errors import UnsupportedTarget
+from draftwood.core.hf.masks import layer_kinds
+from draftwood.core.hf.versions import accepts, text_config
+
+ATTENTIONS = ("sdpa", "eager")
+SUPPORTED_LAYERS = ("full_attention", "sliding_attention")
+_RESIZING_ROPE = ("dynamic", "longrope")
+
+
+def refuse_unsupported(model: Any) -> None:
+    """Raise UnsupportedTarget for what the model's class or configuration rules out."""
+    config, name = text_config(model), type(model).__name__
+    if model.config.is_encoder_decoder:
+        raise UnsupportedTarget(f"{name} is an encoder-decoder; a target is a decoder alone")
+    if getattr(model, "_is_stateful", False):
+        raise UnsupportedTarget(
+            f"{name} keeps a recurrent state, which cannot be rolled back to an accepted prefix"
+        )
+    unsupported = sorted(set(layer_kinds(config)) - set(SUPPORTED_LAYERS))
+    if unsupported:
+        raise UnsupportedTarget(
+            f"{name} has layers of kind {', '.join(unsupported)}; only "
+            f"{' and '.join(SUPPORTED_LAYERS)} can be rolled back and masked as trees"
+        )
+    if getattr(model.generation_config, "cache_implementation", None) == "quantized":
+        raise UnsupportedTarget(
+            f"{name} asks for a quantized cache, whose entries cannot be moved one by one"
+        )
+    if not accepts(model, "position_ids"):
+        raise UnsupportedTarget(
+            f"{name} takes no position_ids, so two branches of a tree cannot share a position"
+        )
+    attention = config._attn_implementation
+    if attention not in ATTENTIONS:
+        raise UnsupportedTarget(
+            f"{name} uses {attention} attention, which takes no tree mask; choices: "
+            f"{', '.join(ATTENTIONS)} (runtime.attention, or model.set_attn_implementation)"
+        )
+    if model.training:
+        raise UnsupportedTarget(
+            f"{name} is in training mode, in which dropout makes its distribution random; "
+            f"call model.eval()"
+        )
+
+
+def position_limit(config: Any) -> int | None:
+    """Largest number of positions, None if the configuration does not say.
+
+    Some rotary embeddings rescale themselves with the longest position seen. They are limited to
+    the length up to which they do not: beyond it a rejected draft would change later logits.
+    """
+    limit = getattr(config, "max_position_embeddings", None)
+    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    kind = rope.get("rope_type") or rope.get("type")
+    if kind in _RESIZING_ROPE:
+        original = rope.get("original_max_position_embeddings") or getattr(
+            config, "original_max_position_embeddings", None
+        )
+        return original or limit
+    return limit
+
+
+def eos_token_ids(model: Any) -> frozenset[int]:
+    """Ids that end a text, from the generation config."""
+    ids = getattr(model.generation_config, "eos_token_id", None)
+    if ids is None:
+        return frozenset()
+    return frozenset([ids] if isinstance(ids, int) else ids)
+
+
+@contextmanager
+def refused_if_it_raises(
+    name: str, how: str = "explicit 4-D mask, positions and a cache of ours"
+) -> Iterator[None]:
+    """Turn what a model raises in its first forwards into the reason of an UnsupportedTarget."""
+    try:
+        yield
+    except (TypeError, ValueError, RuntimeError, IndexError, KeyError, AttributeError) as error:
+        raise UnsupportedTarget(
+            f"{name} cannot score a tree ({how}): {type(error).__name__}: {error}"
+        ) from error
