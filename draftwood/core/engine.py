@@ -130,20 +130,19 @@ class Engine:
                 f"a pipeline that speculates needs a drafter, a tree and a controller; "
                 f"missing: {', '.join(missing)}"
             )
-        self.target, self.verifier = target, verifier
-        self.drafter, self.tree, self.controller = drafter, tree, controller
+        self.target, self.verifier = target, verifier.bind(target)
+        self.tree, self.controller = tree, controller
         self.clock = clock
         self._marks = device_marks(target.device)
         self._ids = itertools.count()
-        self.taps = drafter.taps if drafter else ()
-        verifier.bind(target)
+        kernels = self.verifier.kernels
         if drafter:
-            drafter.bind(target)
-            if verifier.kernels is not None and (capturing := target.capturing()) is not None:
-                drafter.capture(verifier.kernels, capturing)
-        self.machine = (
-            controller.init(target.costs(clock, verifier.kernels)) if controller else None
-        )
+            drafter = drafter.bind(target)
+            if kernels is not None and (capturing := target.capturing()) is not None:
+                drafter = drafter.capture(kernels, capturing)
+        self.drafter = drafter
+        self.taps = drafter.taps if drafter else ()
+        self.machine = controller.init(target.costs(clock, kernels)) if controller else None
 
     def open(self, request: Request) -> Run:
         """A run of `request`; nothing is computed before its first step.

@@ -206,10 +206,10 @@ class _Beside(Drafter):
     def taps(self) -> tuple[int, ...]:
         return tuple(tap for drafter in self.drafters for tap in drafter.taps)
 
-    def bind(self, target: Target) -> None:
-        for drafter in self.drafters:
-            drafter.bind(target)
-        self._width = target.embedding_weight().shape[1] if self.taps else 0
+    def bind(self, target: Target) -> "_Beside":
+        bound = _Beside([drafter.bind(target) for drafter in self.drafters])
+        bound._width = target.embedding_weight().shape[1] if self.taps else 0
+        return bound
 
     def open(self, target: Target, sampling: Sampling) -> _Session:
         columns, start = [], 0

@@ -467,8 +467,9 @@ class Captured(OracleDrafter):
         super().__init__(oracle_drafter(3, 100)._propose)
         self.given: list[tuple[object, object]] = []
 
-    def capture(self, kernels: object, capturing: object) -> None:
+    def capture(self, kernels: object, capturing: object) -> "Captured":
         self.given.append((kernels, capturing))
+        return self
 
 
 def test_launches_are_counted_for_the_request_that_made_them() -> None:

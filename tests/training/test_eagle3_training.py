@@ -121,8 +121,7 @@ def test_unrolled_steps_are_what_decoding_runs(flags, target, text, tmp_path):
     """Through the export, the loader and the drafter's own session, anchor by anchor."""
     model, steps = random_model(target, **flags), 5
     export(model, tmp_path, dtype=torch.float32)
-    drafter = Eagle3(Eagle3Options(tmp_path))
-    drafter.bind(target)
+    drafter = Eagle3(Eagle3Options(tmp_path)).bind(target)
     features = target.open(TAPS).prefill(text.tolist()).features
     anchors = torch.tensor([[1, 2, 9, LENGTH - steps]])
     embeds = target.embedding_weight()[text][None]

@@ -57,16 +57,27 @@ class Drafter(ABC):
         """0-based target layers whose outputs `commit` needs; () for none."""
         return ()
 
-    def bind(self, target: Target) -> None:
-        """Called once when a pipeline is built: check the pairing (PairingError) and take shared
-        weights. A drafter serves one target."""
-        return
+    def bind(self, target: Target) -> "Drafter":
+        """Return the drafter to use with `target`; the engine calls it once.
 
-    def capture(self, kernels: Kernels, capturing: Capturing) -> None:
-        """Called once, after `bind`, where forwards are captured: a drafter whose passes have one
-        size may capture them as well. kernels: the verifier's, which attend over whole buffers
-        with lengths that lie on the device. One that does nothing runs as it did."""
-        return
+        This object stays as it is, so that it can be bound to several targets. The returned one
+        holds what it shares with the target, such as embedding rows and the output head.
+
+        Raises:
+            PairingError: The drafter was not made for this target.
+        """
+        return self
+
+    def capture(self, kernels: Kernels, capturing: Capturing) -> "Drafter":
+        """Return the drafter to use where forward passes are captured as graphs.
+
+        Called once, on a bound drafter. The default runs without capturing.
+
+        Args:
+            kernels: Attend over whole buffers; lengths are read on the device.
+            capturing: Captures one call, or says why it cannot.
+        """
+        return self
 
     @abstractmethod
     def open(self, target: Target, sampling: Sampling) -> DraftSession:

@@ -50,7 +50,7 @@ class NodeDistributions(ABC):
 
 
 class Verifier(ABC):
-    """Judges a tree. Immutable once it is bound."""
+    """Judges a tree. Immutable."""
 
     kernels: Kernels | None = None
 
@@ -66,10 +66,13 @@ class Verifier(ABC):
         proves a distribution, works on the reference, and compares decisions with it."""
         return None
 
-    def bind(self, target: Target) -> None:
-        """Called once when a pipeline is built. Raises UnsupportedTarget, with what to do, if it
-        cannot judge where this target's logits are."""
-        return
+    def bind(self, target: Target) -> "Verifier":
+        """Return the verifier to use with `target`; the engine calls it once.
+
+        Raises:
+            UnsupportedTarget: It cannot run on the device of this target's logits.
+        """
+        return self
 
     @abstractmethod
     def judge(self, distributions: NodeDistributions, tree: TokenTree, rng: Randomness) -> Verdict:

@@ -19,7 +19,7 @@ RULES: dict[str, type[Match] | type[Ratio] | type[MultiRound]] = {
 
 
 class Auto(Verifier):
-    """Picks when it is bound to a target, whose device decides; `name` says what was picked.
+    """Picks a verifier for the device of the target that it is bound to.
 
     Both make the same decisions from the same seed, rounding apart, so the pick is a matter of
     speed alone.
@@ -27,27 +27,35 @@ class Auto(Verifier):
 
     def __init__(self, options: AutoOptions | None = None) -> None:
         self.options = options or AutoOptions()
-        self.picked: Verifier | None = None
-
-    @property
-    def name(self) -> str:
-        return "auto, not bound yet" if self.picked is None else f"{self.picked.name} (auto)"
 
     @property
     def reference(self) -> Verifier:
         return RULES[self.options.rule]()
 
-    def bind(self, target: Target) -> None:
+    def bind(self, target: Target) -> "Picked":
         if missing(target.device.type) is None:
             from draftwood.plugins.verifiers.triton.verifier import Triton
 
-            self.picked = Triton(TritonOptions(self.options.rule))
-        else:
-            self.picked = self.reference
-        self.picked.bind(target)
-        self.kernels = self.picked.kernels
+            return Picked(Triton(TritonOptions(self.options.rule)).bind(target))
+        return Picked(self.reference.bind(target))
 
     def judge(self, distributions: NodeDistributions, tree: TokenTree, rng: Randomness) -> Verdict:
-        if self.picked is None:
-            raise RequestError("verifier auto picks when it is bound to a target: bind it first")
+        raise RequestError("verifier auto picks when it is bound to a target: bind it first")
+
+
+class Picked(Verifier):
+    """The verifier that `auto` picked for a target."""
+
+    def __init__(self, picked: Verifier) -> None:
+        self.picked, self.kernels = picked, picked.kernels
+
+    @property
+    def name(self) -> str:
+        return f"{self.picked.name} (auto)"
+
+    @property
+    def reference(self) -> Verifier | None:
+        return self.picked.reference or self.picked
+
+    def judge(self, distributions: NodeDistributions, tree: TokenTree, rng: Randomness) -> Verdict:
         return self.picked.judge(distributions, tree, rng)

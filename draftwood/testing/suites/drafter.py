@@ -135,8 +135,8 @@ class DrafterSuite(Suite):
         self, sampling: Sampling, piece: int | None = None
     ) -> tuple[Target, DraftSession, Proposal]:
         """The target, a session with the prompt but its last token, and what it proposes."""
-        target, self._drafter = self.target(), self.build()
-        self._drafter.bind(target)
+        target = self.target()
+        self._drafter = self.build().bind(target)
         session = self._drafter.open(target, sampling)
         ids = tuple(self.prompt[:-1])
         features = target.open(self._drafter.taps).prefill(ids).features

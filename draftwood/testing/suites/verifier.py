@@ -52,8 +52,7 @@ class VerifierSuite(Suite):
         verdicts = []
 
         def check(case: Decision) -> None:
-            verifier = self.build()
-            verifier.bind(toy_target())
+            verifier = self.build().bind(toy_target())
             mine, wanted = case.judged([verifier, verifier.reference])
             assert mine.near_ties or mine == wanted, case
             verdicts.append(mine)

@@ -83,8 +83,7 @@ def plain(temperature: float) -> tuple[int, ...]:
 
 def bound(target: Target, folder: Path, **options: object) -> DraftModel:
     drafter = DraftModel(DraftModelOptions(folder, **options))  # type: ignore[arg-type]
-    drafter.bind(target)
-    return drafter
+    return drafter.bind(target)
 
 
 def propose(drafter: DraftModel, session, anchor: int) -> Proposal:

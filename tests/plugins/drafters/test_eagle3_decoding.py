@@ -41,9 +41,7 @@ def target() -> Target:
 
 @pytest.fixture(scope="module")
 def drafter(target: Target) -> Eagle3:
-    drafter = Eagle3(Eagle3Options(CHECKPOINT))
-    drafter.bind(target)
-    return drafter
+    return Eagle3(Eagle3Options(CHECKPOINT)).bind(target)
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,10 @@
 """`dflash`: a whole block of next-token distributions from one pass over [anchor, mask, mask,
 ...]."""
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from attrs import frozen
@@ -17,6 +18,7 @@ from draftwood.core.kernels.graphs import Capturing
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Factorized, Markov, Proposal, Vocabulary
 from draftwood.plugins.drafters.common.cache import ContextCache
+from draftwood.plugins.drafters.common.placement import placed_like
 from draftwood.plugins.drafters.dflash.captured import Captured
 from draftwood.plugins.drafters.dflash.model import DFlashModel
 from draftwood.plugins.drafters.options import DFlashOptions
@@ -113,25 +115,31 @@ class DFlash(Drafter):
     def taps(self) -> tuple[int, ...]:
         return self.config.target_layer_ids
 
-    def bind(self, target: Target) -> None:
+    def bind(self, target: Target) -> Self:
         """Take the target's embedding rows and head; raises PairingError if they do not fit."""
         embedding = target.embedding_weight()
         self._check_pairing(target, embedding)
-        self.model.to(device=embedding.device, dtype=embedding.dtype)
+        bound = copy.copy(self)
+        bound.model = placed_like(self.model, embedding)
         config = self.config
         ids = torch.full((config.block_size,), config.mask_token_id, device=embedding.device)
         with torch.inference_mode():
             block = embedding[ids] * config.input_embedding_scale
         head = None if self.model.has_head else target.head_weight()
-        mapped = self.model.draft_to_target()
+        mapped = bound.model.draft_to_target()
         vocabulary = Vocabulary(target.vocab_size, mapped)
-        self._shared = Shared(block, embedding, head, vocabulary)
+        bound._shared = Shared(block, embedding, head, vocabulary)
+        return bound
 
-    def capture(self, kernels: Kernels, capturing: Capturing) -> None:
+    def capture(self, kernels: Kernels, capturing: Capturing) -> Self:
         """Capture a block's pass and what a round commits: both have one size."""
         shared = self._shared
         assert shared is not None, "a drafter is bound before its passes are captured"
-        self._captured = Captured(self.model, shared.block, shared.embedding, kernels, capturing)
+        captured = copy.copy(self)
+        captured._captured = Captured(
+            self.model, shared.block, shared.embedding, kernels, capturing
+        )
+        return captured
 
     def _check_pairing(self, target: Target, embedding: Tensor) -> None:
         config = self.config

@@ -1,6 +1,8 @@
 """`eagle3`: tokens drafted one after another from the target's own features (EAGLE-3)."""
 
+import copy
 from collections.abc import Sequence
+from typing import Self
 
 import torch
 from attrs import frozen
@@ -12,6 +14,7 @@ from draftwood.core.interfaces import Drafter, DraftSession, DraftWork, Target
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Vocabulary
 from draftwood.plugins.drafters.common.cache import ContextCache
+from draftwood.plugins.drafters.common.placement import placed_like
 from draftwood.plugins.drafters.eagle3.config import TAPS
 from draftwood.plugins.drafters.eagle3.model import Eagle3Model
 from draftwood.plugins.drafters.eagle3.proposal import Eagle3Proposal, Parts
@@ -137,14 +140,17 @@ class Eagle3(Drafter):
     def taps(self) -> tuple[int, ...]:
         return self._taps
 
-    def bind(self, target: Target) -> None:
+    def bind(self, target: Target) -> Self:
         """Take what the checkpoint lacks from the target; PairingError if they do not fit."""
         rows = target.embedding_weight()
         self._check_pairing(target, rows)
-        model = self.model.to(device=rows.device, dtype=rows.dtype)
+        model = placed_like(self.model, rows)
         embedding = rows if model.embed_tokens is None else model.embed_tokens.weight
         head = target.head_weight() if model.lm_head is None else None
-        self._parts = Parts(model, embedding, head, Vocabulary(target.vocab_size, model.ids))
+        bound = copy.copy(self)
+        bound.model = model
+        bound._parts = Parts(model, embedding, head, Vocabulary(target.vocab_size, model.ids))
+        return bound
 
     def _check_pairing(self, target: Target, rows: Tensor) -> None:
         config, name = self.config, f"drafter {self.options.checkpoint}"

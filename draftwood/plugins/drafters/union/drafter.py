@@ -1,7 +1,8 @@
 """`union`: what several drafters propose, in one tree (prompt lookup beside a block drafter)."""
 
+import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from attrs import define, evolve, field
 from torch import Tensor
@@ -113,6 +114,8 @@ class Union(Drafter):
     depends on committed tokens and on times alone, never on a draw, so distributions stay exact.
     """
 
+    _vocab_size: int  # of the target, once bound
+
     def __init__(self, options: UnionOptions) -> None:
         self.names = [name for name, _ in options.given]
         self.sources = [SOURCES[name](given) for name, given in options.given]
@@ -122,14 +125,17 @@ class Union(Drafter):
         """Those of all sources, one after another."""
         return tuple(tap for source in self.sources for tap in source.taps)
 
-    def bind(self, target: Target) -> None:
-        for source in self.sources:
-            source.bind(target)
-        self._vocab_size = target.vocab_size
+    def bind(self, target: Target) -> Self:
+        bound = copy.copy(self)
+        bound.sources = [source.bind(target) for source in self.sources]
+        bound._vocab_size = target.vocab_size
+        return bound
 
-    def capture(self, kernels: Kernels, capturing: Capturing) -> None:
-        for source in self.sources:
-            source.capture(kernels, evolve(capturing))  # one may fail and another not
+    def capture(self, kernels: Kernels, capturing: Capturing) -> Self:
+        captured = copy.copy(self)
+        # A copy of `capturing` for each source: capturing one may fail where another works.
+        captured.sources = [source.capture(kernels, evolve(capturing)) for source in self.sources]
+        return captured
 
     def open(self, target: Target, sampling: Sampling) -> UnionSession:
         # Filters apply once, to the mixed distribution.

@@ -1,6 +1,7 @@
 """The `triton` verifier: a round's attention, judging and commit as kernels on the device."""
 
 from collections.abc import Callable, Mapping
+from typing import Self
 
 import torch
 import triton
@@ -73,7 +74,7 @@ class Triton(Verifier):
     def reference(self) -> Verifier:
         return REFERENCES[self.options.rule]()
 
-    def bind(self, target: Target) -> None:
+    def bind(self, target: Target) -> Self:
         """Raises UnsupportedTarget where there is no device for the kernels."""
         compiled = isinstance(peaks_kernel, triton.JITFunction)
         reason = missing(target.device.type)
@@ -84,6 +85,7 @@ class Triton(Verifier):
             )
         if reason is not None:
             raise UnsupportedTarget(f"verifier triton cannot run here: {reason}")
+        return self
 
     def judge(self, distributions: NodeDistributions, tree: TokenTree, rng: Randomness) -> Verdict:
         """Walk `tree` on the device by this verifier's rule.
