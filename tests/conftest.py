@@ -27,9 +27,15 @@ settings.register_profile("nightly", max_examples=1500, print_blob=True, **_COMM
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "covers(*kinds): kinds of fault (tests/fault_kinds.py) that the test would find"
+    )
+
+
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """Operations this small only lose to a second thread."""
+    """One torch thread: operations this small are slower with more."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -38,5 +44,5 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Machine-wide stores of this test run lie in its own folder."""
+    """Keep the machine-wide stores of this test run in a folder of its own."""
     os.environ["DRAFTWOOD_CACHE"] = str(tmp_path_factory.mktemp("draftwood-cache"))

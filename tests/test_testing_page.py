@@ -1,46 +1,50 @@
-"""docs/testing.md names tests that exist."""
+"""docs/testing.md has the generated table of fault kinds, and names files that exist."""
 
 import re
-from pathlib import Path
 
+import fault_kinds
 import pytest
 
-TESTS = Path(__file__).parent
-PAGE = (TESTS.parent / "docs" / "testing.md").read_text(encoding="utf-8")
-NAMED = sorted(set(re.findall(r"`([\w/.]+\.py)::(\w+)`", PAGE)))
+TEXT = fault_kinds.PAGE.read_text(encoding="utf-8")
 
 
-def missing(file: str, test: str) -> str | None:
-    """What is wrong with a reference, None if it is right."""
-    path = TESTS / file
-    if not path.is_file():
-        return f"{file} does not exist"
-    found = re.search(rf"^ *def {test}\(", path.read_text(encoding="utf-8"), re.MULTILINE)
-    return None if found else f"{file} has no {test}"
+def test_every_kind_of_fault_has_a_test() -> None:
+    tests = fault_kinds.covering_tests()
+    assert len(tests) > 30
+    assert [kind for kind, covering in tests.items() if not covering] == []
 
 
-@pytest.mark.parametrize(("file", "test"), NAMED, ids=[test for _, test in NAMED])
-def test_every_named_test_exists(file: str, test: str) -> None:
-    assert missing(file, test) is None
+def test_the_page_has_the_generated_table() -> None:
+    """`make docs` writes it."""
+    assert fault_kinds.page(TEXT) == TEXT
 
 
 def test_every_named_file_and_folder_exists() -> None:
-    for path in re.findall(r"`(tests/[\w/.]+)`", PAGE):
-        assert (TESTS.parent / path).exists(), path
+    named = re.findall(r"`(tests/[\w/.]+)`", TEXT)
+    assert len(named) > 5
+    for path in named:
+        assert (fault_kinds.TESTS.parent / path).exists(), path
 
 
-def test_every_fault_has_a_test() -> None:
-    rows = [line for line in PAGE.splitlines() if line.startswith("|") and "::" in line]
-    table = PAGE.partition("## Kinds of fault")[2]
-    faults = [
-        line
-        for line in table.splitlines()
-        if line.startswith("| ") and not line.startswith(("| fault", "|---"))
+def test_markers_of_functions_and_methods_are_read() -> None:
+    source = """
+@pytest.mark.slow
+@pytest.mark.covers("a", "b")
+def test_x(): ...
+
+class Checks:
+    @pytest.mark.covers("c")
+    def test_y(self): ...
+"""
+    assert list(fault_kinds.markers(source)) == [
+        ("test_x", "a"),
+        ("test_x", "b"),
+        ("Checks::test_y", "c"),
     ]
-    assert faults == rows
-    assert len(faults) > 25
 
 
-def test_a_name_that_is_not_there_is_told() -> None:
-    assert missing("nowhere.py", "test_x") == "nowhere.py does not exist"
-    assert missing("conftest.py", "test_x") == "conftest.py has no test_x"
+def test_an_unknown_kind_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    (tmp_path / "test_z.py").write_text('@pytest.mark.covers("nonsense")\ndef test_z(): ...\n')
+    monkeypatch.setattr(fault_kinds, "TESTS", tmp_path)
+    with pytest.raises(KeyError, match="nonsense"):
+        fault_kinds.covering_tests()

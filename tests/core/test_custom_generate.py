@@ -124,6 +124,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.covers("streaming")
 @pytest.mark.parametrize("name", SETTINGS)
 def test_greedy_text_is_generates_and_the_streamer_gets_all_of_it(name: str) -> None:
     expected = generate(**SETTINGS[name])
@@ -137,6 +138,7 @@ def test_greedy_text_is_generates_and_the_streamer_gets_all_of_it(name: str) -> 
     assert_speculated(rounds)
 
 
+@pytest.mark.covers("end-of-text-in-run")
 @pytest.mark.parametrize("at", [0, 1, 2, 3, 9, 20])
 def test_end_of_text_and_min_new_tokens_are_generates(at: int) -> None:
     text = generate()[0].tolist()
@@ -160,6 +162,7 @@ def test_stopping_criteria_hold_inside_an_accepted_run(times: int) -> None:
     assert torch.equal(found, expected)
 
 
+@pytest.mark.covers("stale-processor-input")
 def test_processors_of_the_caller_are_applied_at_every_node() -> None:
     def forbids(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Never the token after the last one: depends on each node's own path."""
@@ -204,6 +207,7 @@ def test_a_model_output_is_returned_where_it_is_asked_for() -> None:
     assert torch.equal(found.sequences, expected.sequences)
 
 
+@pytest.mark.covers("warm-cache")
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # the cache keyword's name, by release
 def test_what_cannot_be_honoured_is_refused_and_the_pipeline_lives() -> None:
     expected = generate(count=12)

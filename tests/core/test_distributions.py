@@ -43,6 +43,7 @@ def logits_of(seed: int, vocab: int = 10, rows: int = 3) -> torch.Tensor:
     return 3 * torch.randn(rows, vocab, generator=generator, dtype=torch.float64)
 
 
+@pytest.mark.covers("filter-on-bonus-only")
 @given(st.integers(0, 10**6), SETTINGS)
 def test_distributions_are_those_of_the_warpers_in_their_order(
     seed: int, sampling: Sampling
@@ -62,6 +63,7 @@ def test_the_order_of_filters_matters_and_is_temperature_first() -> None:
     assert not torch.equal(sampling_probs(logits, sampling) > 0, cold > 0)
 
 
+@pytest.mark.covers("tiny-temperature")
 @pytest.mark.parametrize("temperature", [0.0, 1e-8, 1e-6, 0.99 * GREEDY_BELOW])
 def test_below_one_threshold_a_distribution_is_the_first_argmax(temperature: float) -> None:
     logits = torch.tensor([[1.0, 7.0, 7.0], [2.0, -1e4, 1e4]])
@@ -69,6 +71,7 @@ def test_below_one_threshold_a_distribution_is_the_first_argmax(temperature: flo
     assert probs.tolist() == [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
 
 
+@pytest.mark.covers("tiny-temperature")
 @pytest.mark.parametrize("temperature", [1e-5, 1e-4, 1e-3, 0.1, 1.0])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_huge_logits_give_finite_distributions(temperature: float, dtype: torch.dtype) -> None:

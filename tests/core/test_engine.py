@@ -123,6 +123,7 @@ def test_another_seed_gives_another_text() -> None:
     assert len(texts) == 4
 
 
+@pytest.mark.covers("token-limit")
 @pytest.mark.parametrize("nodes", [0, 1, 2, 5, 16])
 @pytest.mark.parametrize("count", range(8))
 def test_exactly_max_new_tokens_are_committed(nodes: int, count: int) -> None:
@@ -132,6 +133,7 @@ def test_exactly_max_new_tokens_are_committed(nodes: int, count: int) -> None:
     assert run.stats.committed == max(0, count - 1)  # the first token is the prefill's
 
 
+@pytest.mark.covers("end-of-text-in-run", "statistics-after-stop")
 @pytest.mark.parametrize("offset", range(12))
 @pytest.mark.parametrize("nodes", [0, 3, 6])
 def test_the_earliest_stop_inside_an_accepted_run_wins(nodes: int, offset: int) -> None:
@@ -161,6 +163,7 @@ def test_end_of_text_stops_at_its_first_occurrence(token: int, nodes: int) -> No
         assert run.finish_reason == "length"
 
 
+@pytest.mark.covers("token-limit")
 def test_the_context_limit_is_never_passed() -> None:
     for nodes, limit in itertools.product([0, 2, 6], range(3, 9)):
         target = OracleTarget(V, affine, max_context=limit)
@@ -169,6 +172,7 @@ def test_the_context_limit_is_never_passed() -> None:
         assert len(run.ids) == limit
 
 
+@pytest.mark.covers("prompt-length")
 @pytest.mark.parametrize(
     ("prompt", "message"),
     [((), "empty"), ((1, 99), "outside"), ((1, -1), "outside"), ((1,) * 9, "no room")],
@@ -208,6 +212,7 @@ def test_a_fork_goes_on_by_itself() -> None:
     assert run.ids == fork.ids
 
 
+@pytest.mark.covers("non-finite-logits")
 def test_a_row_without_a_finite_logit_is_an_error_that_names_its_position() -> None:
     class Broken(OracleTarget):
         def logits(self, prefix: tuple[int, ...]) -> torch.Tensor:
@@ -235,6 +240,7 @@ def test_plain_decoding_commits_one_token_a_round() -> None:
     assert decode(engine(0), max_new_tokens=1).stats.accepted_length is None
 
 
+@pytest.mark.covers("log-probabilities")
 def test_log_probabilities_are_the_models_own() -> None:
     for nodes in (0, 4):
         shared = engine(nodes, 3)

@@ -97,6 +97,7 @@ def counted(result: Generation) -> Generation:
 # Strings ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("stop-string")
 @pytest.mark.parametrize("nodes", BUDGETS)
 @pytest.mark.parametrize("offset", range(len(TEXT) - 2))
 def test_a_stop_string_ends_the_text_wherever_it_lies(nodes: int, offset: int) -> None:
@@ -108,6 +109,7 @@ def test_a_stop_string_ends_the_text_wherever_it_lies(nodes: int, offset: int) -
     assert result.text == TEXT[: TEXT.index(stop) + 3]
 
 
+@pytest.mark.covers("stop-string")
 @pytest.mark.parametrize("nodes", BUDGETS)
 @pytest.mark.parametrize("cap", range(1, len(BYTES)))
 def test_the_earlier_of_a_stop_string_and_a_length_wins(nodes: int, cap: int) -> None:
@@ -119,6 +121,7 @@ def test_the_earlier_of_a_stop_string_and_a_length_wins(nodes: int, cap: int) ->
     assert result.finish_reason == ("stop_string" if end <= cap else "length")
 
 
+@pytest.mark.covers("stop-string")
 @pytest.mark.parametrize("nodes", BUDGETS)
 def test_the_earliest_of_several_stop_strings_wins(nodes: int) -> None:
     result = pipeline(nodes).generate(
@@ -127,6 +130,7 @@ def test_the_earliest_of_several_stop_strings_wins(nodes: int) -> None:
     assert result.text == TEXT[: TEXT.index("字,") + 2]
 
 
+@pytest.mark.covers("stop-string")
 def test_a_stop_string_of_the_prompt_does_not_count() -> None:
     result = pipeline(4).generate(PROMPT, stop_strings=("> ", "> w"), max_new_tokens=20)
     assert result.finish_reason == "length"
@@ -143,6 +147,7 @@ def test_stop_strings_need_a_tokenizer() -> None:
 # End of text ------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("end-of-text-in-run")
 @pytest.mark.parametrize("nodes", BUDGETS)
 @pytest.mark.parametrize("offset", range(len(BYTES)))
 def test_end_of_text_at_every_offset_is_found_at_its_first_occurrence(
@@ -166,6 +171,7 @@ def test_the_targets_own_end_of_text_holds_unless_the_request_has_one() -> None:
     assert len(shared.generate(PROMPT, max_new_tokens=30, eos_token_id=()).tokens) == 30
 
 
+@pytest.mark.covers("token-limit")
 @pytest.mark.parametrize("nodes", BUDGETS)
 @pytest.mark.parametrize("count", range(16))
 def test_exactly_max_new_tokens_are_given(nodes: int, count: int) -> None:
@@ -176,6 +182,7 @@ def test_exactly_max_new_tokens_are_given(nodes: int, count: int) -> None:
     assert len(result.logprobs or ()) == count
 
 
+@pytest.mark.covers("prompt-length")
 @pytest.mark.parametrize("nodes", BUDGETS)
 def test_prompts_up_to_the_limit_are_decoded_and_longer_ones_refused(nodes: int) -> None:
     shared = pipeline(nodes, max_context=12)
@@ -193,6 +200,7 @@ def test_prompts_up_to_the_limit_are_decoded_and_longer_ones_refused(nodes: int)
 # Streaming --------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("streaming")
 @pytest.mark.parametrize("nodes", BUDGETS)
 def test_characters_are_streamed_whole_and_join_to_the_text(nodes: int) -> None:
     count = len(BYTES) + len("wörld → ".encode())
@@ -211,6 +219,7 @@ def test_a_length_that_cuts_a_character_still_gives_all_of_the_text(nodes: int) 
     assert "".join(chunk.text or "" for chunk in chunks) == result.text
 
 
+@pytest.mark.covers("request-isolation")
 def test_a_stream_can_be_closed_and_the_next_request_is_unharmed() -> None:
     shared = pipeline(4)
     stream = shared.stream(PROMPT, max_new_tokens=60)
@@ -223,6 +232,7 @@ def test_a_stream_can_be_closed_and_the_next_request_is_unharmed() -> None:
     )
 
 
+@pytest.mark.covers("statistics-after-stop")
 def test_chunks_carry_the_stats_of_their_round() -> None:
     chunks, result = streamed(pipeline(4), max_new_tokens=40)
     assert chunks[0].stats is None
@@ -236,6 +246,7 @@ def test_chunks_carry_the_stats_of_their_round() -> None:
 # Log-probabilities ------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("log-probabilities")
 @pytest.mark.parametrize("nodes", BUDGETS[1:])
 @pytest.mark.parametrize("temperature", [0.0, 1.0, 2.0])
 def test_log_probabilities_are_plain_decodings_token_by_token(
@@ -259,6 +270,7 @@ def test_log_probabilities_are_not_computed_unless_asked_for() -> None:
 # Seeds ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("seeds")
 def test_calls_without_a_seed_differ_and_each_names_the_seed_that_repeats_it() -> None:
     shared = pipeline(4, rambles)
     asked = {"temperature": 2.0, "max_new_tokens": 40}
@@ -270,6 +282,7 @@ def test_calls_without_a_seed_differ_and_each_names_the_seed_that_repeats_it() -
         assert (again.tokens, again.seed) == (result.tokens, result.seed)
 
 
+@pytest.mark.covers("seeds")
 def test_a_neighbours_seed_does_not_reach_a_request() -> None:
     shared = pipeline(4, rambles)
     asked = {"temperature": 2.0, "max_new_tokens": 40}
@@ -297,6 +310,7 @@ def test_the_global_generators_state_has_no_part_in_it() -> None:
 # Isolation --------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("request-isolation")
 @pytest.mark.parametrize("temperature", [0.0, 1.5])
 def test_a_second_request_equals_one_of_a_fresh_pipeline(temperature: float) -> None:
     asked = {"temperature": temperature, "seed": 2, "max_new_tokens": 50}
@@ -308,6 +322,7 @@ def test_a_second_request_equals_one_of_a_fresh_pipeline(temperature: float) -> 
     assert second.stats.committed_per_round == fresh.stats.committed_per_round
 
 
+@pytest.mark.covers("request-isolation")
 def test_a_request_after_an_exception_equals_one_of_a_fresh_pipeline() -> None:
     def fails(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         if ids.shape[-1] > START + 9:
@@ -325,6 +340,7 @@ def test_a_request_after_an_exception_equals_one_of_a_fresh_pipeline() -> None:
         assert shared.generate(PROMPT, **asked).tokens == expected
 
 
+@pytest.mark.covers("request-isolation")
 def test_interleaved_streams_equal_separate_ones() -> None:
     prompts, asked = ["> ", "a", "bcd"], {"temperature": 1.0, "seed": 4, "max_new_tokens": 40}
     separate = [pipeline(4, rambles).generate(p, **asked).tokens for p in prompts]
@@ -340,6 +356,7 @@ def test_interleaved_streams_equal_separate_ones() -> None:
 # Observers --------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("callback-error")
 def test_an_observer_that_raises_is_disabled_with_a_warning_and_decoding_goes_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -375,6 +392,7 @@ def test_observers_hear_of_a_round_after_its_tokens_were_streamed() -> None:
 # Requests ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("prompt-length")
 def test_unknown_and_bad_options_are_refused_by_name() -> None:
     shared = pipeline(4)
     with pytest.raises(RequestError, match="unknown generation option 'temprature'"):
@@ -416,6 +434,7 @@ def test_a_pipelines_defaults_hold_until_a_request_overrides_them() -> None:
     assert shared.generate(PROMPT).text == "wö"
 
 
+@pytest.mark.covers("tiny-temperature")
 @pytest.mark.parametrize("temperature", [0.0, 1e-8, 1e-6, 1e-3, 1.0])
 def test_huge_logits_stay_finite_at_every_temperature(temperature: float) -> None:
     class Loud(OracleTarget):
@@ -429,6 +448,7 @@ def test_huge_logits_stay_finite_at_every_temperature(temperature: float) -> Non
         assert result.tokens == tuple(BYTES[:30])
 
 
+@pytest.mark.covers("speculation-off")
 def test_the_result_says_whether_and_why_speculation_ran() -> None:
     ran = pipeline(4).generate(PROMPT, max_new_tokens=20)
     assert ran.speculation == {"ran": True, "reason": None}

@@ -1,5 +1,6 @@
 """Keyed draws: independent of call order, different between streams, never an impossible token."""
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ def test_a_draw_depends_on_its_key_and_not_on_call_order() -> None:
     assert len(set(forwards)) == 20
 
 
+@pytest.mark.covers("shared-randomness")
 def test_seed_stream_position_and_draw_all_matter() -> None:
     base = Seeded(7).stream("verify")
     others = [
@@ -72,6 +74,7 @@ def test_a_distribution_need_not_sum_to_one() -> None:
     ]
 
 
+@pytest.mark.covers("non-finite-logits")
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8), st.integers(0, 2**64 - 1))
 def test_an_impossible_token_is_never_drawn(weights: list[float], seed: int) -> None:
     if sum(weights) == 0:

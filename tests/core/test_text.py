@@ -57,6 +57,7 @@ def cut(ids: Sequence[int], places: Sequence[int]) -> list[Sequence[int]]:
 PLACES = st.lists(st.integers(0, 400), max_size=12)
 
 
+@pytest.mark.covers("streaming")
 @given(st.text(max_size=60), PLACES)
 def test_pieces_join_to_the_text_and_hold_whole_characters(text: str, places: list[int]) -> None:
     found = pieces(Bytes(), cut(text.encode(), places))
@@ -82,6 +83,7 @@ def test_an_unfinished_character_waits_for_the_end() -> None:
     assert pieces(Bytes(), [b"ab\xe6", b"\xbc", b"\xa2c"]) == ["", "", "ab漢c", ""]
 
 
+@pytest.mark.covers("streaming")
 @given(st.lists(st.integers(0, 5), max_size=30), PLACES)
 def test_words_are_spaced_by_what_stands_before_them(ids: list[int], places: list[int]) -> None:
     whole = Words().decode(ids, skip_special_tokens=True)

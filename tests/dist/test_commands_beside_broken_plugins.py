@@ -68,6 +68,7 @@ def listed(done):
     return json.loads(done.stdout)["plugins"]
 
 
+@pytest.mark.covers("broken-plugin")
 def test_every_kind_of_broken_plugin_is_listed_and_every_command_works(beside, install):
     for name, (code, _) in BROKEN.items():
         install(name, code, version="1.2")

@@ -36,6 +36,7 @@ def test_a_working_distribution_is_registered_with_its_provenance(site, install)
     assert entry.build(options).options is options
 
 
+@pytest.mark.covers("broken-plugin")
 @pytest.mark.parametrize(
     ("code", "cause"),
     [
@@ -123,6 +124,7 @@ def test_none_from_a_hook_means_nothing_to_add(site, install):
     assert load(site).records == ()
 
 
+@pytest.mark.covers("broken-plugin")
 @pytest.mark.parametrize(
     ("code", "cause"),
     [
@@ -149,6 +151,7 @@ def test_a_hook_that_would_never_be_called_is_recorded(site, install, code, caus
     assert record.cause.startswith(cause)
 
 
+@pytest.mark.covers("duplicate-plugin")
 def test_two_plugins_of_one_name_are_an_error_that_names_both(site, install):
     install("a-spec", version="1.0")
     install("b-spec", version="2.0")

@@ -42,6 +42,7 @@ MISTAKES: dict[str, tuple[Any, str, Callable[..., Any]]] = {
 }
 
 
+@pytest.mark.covers("cache-rows")
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_wrong_cache_or_mask_changes_the_text(
     mistake: str, monkeypatch: pytest.MonkeyPatch
@@ -74,6 +75,7 @@ class CallOrder(Match):
         return super().judge(distributions, tree, rng.stream(str(self.calls)))
 
 
+@pytest.mark.covers("shared-randomness")
 @pytest.mark.parametrize(
     ("verifier", "options"), [(FirstChild, ()), (CallOrder, (("temperature", 0.7),))]
 )
@@ -85,6 +87,7 @@ def test_a_wrong_verifier_changes_the_text(verifier: type[Match], options: Any) 
         )
 
 
+@pytest.mark.covers("speculation-off")
 def test_a_comparison_without_speculation_is_refused() -> None:
     from draftwood.core.generation import Pipeline
 

@@ -30,6 +30,7 @@ CASES = [
 IDS = [f"{case.architecture}-{case.attention}-{case.length}" for case in CASES]
 
 
+@pytest.mark.covers("sliding-window")
 @pytest.mark.parametrize("case", CASES, ids=IDS)
 def test_plain_text_is_generates_and_does_not_repeat_itself(case: Case) -> None:
     text = plain(case)
@@ -53,6 +54,7 @@ PARTS = [
 ]
 
 
+@pytest.mark.covers("greedy-parity")
 @pytest.mark.parametrize("attention", ATTENTIONS)
 @pytest.mark.parametrize(("tree", "controller", "verifier"), PARTS)
 def test_every_combination_of_parts_keeps_the_text(
@@ -73,6 +75,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.covers("sliding-window")
 @pytest.mark.parametrize(("case", "tree"), PAIRS)
 def test_every_architecture_and_prompt_length_keeps_the_text(case: Case, tree: str) -> None:
     assert_same_text(case, lambda case: speculative(case, tree))

@@ -40,6 +40,7 @@ def for_generate(options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
+@pytest.mark.covers("stale-processor-input")
 @pytest.mark.parametrize("name", PENALTIES)
 def test_plain_greedy_text_under_a_penalty_is_generates(name: str) -> None:
     case = case_of(name)
@@ -50,12 +51,14 @@ def test_plain_greedy_text_under_a_penalty_is_generates(name: str) -> None:
     assert plain(case) != plain(Case("mistral", options=tuple(sorted(without.items()))))
 
 
+@pytest.mark.covers("stale-processor-input")
 @pytest.mark.parametrize("tree", TREES)
 @pytest.mark.parametrize("name", PENALTIES)
 def test_greedy_text_under_a_penalty_is_plain_decodings(name: str, tree: str) -> None:
     assert_same_text(case_of(name), lambda case: speculative(case, tree))
 
 
+@pytest.mark.covers("processor-state")
 @pytest.mark.parametrize("tree", TREES)
 @pytest.mark.parametrize("name", ["repetition_penalty", "all"])
 def test_sampled_text_under_a_penalty_is_plain_decodings(name: str, tree: str) -> None:
@@ -63,6 +66,7 @@ def test_sampled_text_under_a_penalty_is_plain_decodings(name: str, tree: str) -
     assert_same_text(case, lambda case: speculative(case, tree))
 
 
+@pytest.mark.covers("stale-processor-input")
 def test_a_penalty_that_sees_committed_tokens_only_is_told_apart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -72,6 +72,7 @@ def assert_same_up_to(
     assert at is None or margins[at] < bound
 
 
+@pytest.mark.covers("greedy-parity")
 @pytest.mark.parametrize(("name", "attention", "tree"), PAIRS)
 def test_float32_greedy_text_is_plain_decodings_except_at_ties(
     name: str, attention: str, tree: str, record_property: Record
@@ -90,6 +91,7 @@ def test_float32_sampled_text_is_plain_decodings_except_at_ties_of_the_draw(
     assert_same_up_to(case, speculative(case, "heap"), margins, RACE, record_property)
 
 
+@pytest.mark.covers("greedy-parity")
 @pytest.mark.parametrize("options", [(), (("temperature", 0.7),)])
 def test_a_wrong_verifier_is_not_excused_by_the_margins(options: Any) -> None:
     case = Case("llama", dtype=torch.float32, options=options)
@@ -125,6 +127,7 @@ def scored_in_chunks(target: HFTarget, case: Case, tokens: list[int], size: int)
     return torch.cat(rows)
 
 
+@pytest.mark.covers("greedy-parity")
 @pytest.mark.parametrize("tree", ["chain", "heap"])
 def test_bfloat16_text_first_differs_where_the_target_hardly_cares(
     tree: str, record_property: Record

@@ -19,11 +19,13 @@ MIXED = [
 ]
 
 
+@pytest.mark.covers("filter-on-bonus-only")
 @pytest.mark.parametrize(("case", "tree"), MIXED)
 def test_every_architecture_samples_plain_decodings_text(case: Case, tree: str) -> None:
     assert_same_text(case, lambda case: speculative(case, tree))
 
 
+@pytest.mark.covers("seeds")
 @pytest.mark.parametrize("controller", ["fixed", "roofline-wall"])
 @pytest.mark.parametrize("tree", TREES)
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -34,6 +36,7 @@ def test_one_seed_gives_one_text_for_every_tree_and_controller(
     assert_same_text(case, lambda case: speculative(case, tree, controller))
 
 
+@pytest.mark.covers("seeds")
 def test_another_seed_gives_another_text() -> None:
     """Otherwise equal texts would say nothing about the seed."""
     settings = SETTINGS["T=0.7"]
@@ -41,6 +44,7 @@ def test_another_seed_gives_another_text() -> None:
     assert len(texts) == 3
 
 
+@pytest.mark.covers("filter-on-bonus-only")
 @pytest.mark.parametrize("setting", ["T=1,top_p,top_k", "T=1.3,min_p"])
 def test_filters_change_the_sampled_text(setting: str) -> None:
     """A filter that no node applied would pass every comparison with itself."""

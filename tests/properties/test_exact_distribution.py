@@ -70,6 +70,7 @@ def name(cell: Cell) -> str:
     return "-".join([*parts, cell.filters, *["penalty"] * cell.penalty])
 
 
+@pytest.mark.covers("wrong-draft-distribution", "mixed-precision-draws")
 @pytest.mark.parametrize("cell", CELLS, ids=name)
 def test_the_distribution_is_the_targets(cell: Cell) -> None:
     cell.check()
@@ -85,6 +86,7 @@ def test_the_matrix_is_full() -> None:
         assert {getattr(cell, axis) for cell in CELLS} == set(values)
 
 
+@pytest.mark.covers("unverifiable-draws")
 @pytest.mark.parametrize(("tree", "rule"), EXPECTED)
 def test_what_has_no_distribution_is_refused_before_loading(tree: str, rule: str) -> None:
     ngram, dblast = {"use": "ngram"}, {"use": "dblast", "checkpoint": "some/drafter"}
@@ -138,6 +140,7 @@ class Watching(Match):
         return verdict
 
 
+@pytest.mark.covers("wrong-draft-distribution")
 @pytest.mark.parametrize("drafter", FORMS)
 def test_the_enumerated_pipelines_do_speculate(drafter: str) -> None:
     """Exactness would be vacuous if drafts were never accepted, or never rejected."""

@@ -25,6 +25,7 @@ def test_certain_outcomes_do_not_branch() -> None:
     assert [(p, r) for p, r, _ in outcomes(experiment)] == [(1.0, (False, True, 1))]
 
 
+@pytest.mark.covers("shared-randomness")
 def test_one_key_used_twice_is_an_error() -> None:
     def experiment(rng: Enumerating) -> None:
         rng.stream("verify").accept(0.5, 3)

@@ -116,6 +116,7 @@ def text() -> torch.Tensor:
     return torch.randint(1, 60, (LENGTH,), generator=torch.Generator().manual_seed(2))
 
 
+@pytest.mark.covers("training-mismatch")
 @pytest.mark.parametrize("flags", FLAGS.values(), ids=FLAGS)
 def test_unrolled_steps_are_what_decoding_runs(flags, target, text, tmp_path):
     """Through the export, the loader and the drafter's own session, anchor by anchor."""
@@ -143,6 +144,7 @@ def test_unrolled_steps_are_what_decoding_runs(flags, target, text, tmp_path):
     assert (moved[0] - drafts[0]).abs().max() > 1e-2
 
 
+@pytest.mark.covers("training-mismatch")
 def test_a_draft_sees_the_target_before_its_anchor_only(target, text):
     """A drafter trained on states that decoding does not have yet would look perfect."""
     model, steps = random_model(target), 4

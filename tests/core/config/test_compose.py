@@ -60,6 +60,7 @@ def test_a_part_without_a_drafter_has_nothing_to_work_on(refused, kind):
     assert f"{kind}: {PARTS[kind]['use']!r} has nothing to work on" in found
 
 
+@pytest.mark.covers("unverifiable-draws")
 def test_a_verifier_without_a_distribution_for_the_trees_draws_is_refused(refused):
     (found,) = refused(tree={"use": "sampled"})
     assert found.splitlines() == [
@@ -100,6 +101,7 @@ def target(tmp_path):
     return tmp_path
 
 
+@pytest.mark.covers("vocabulary-size")
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -68,6 +68,7 @@ def test_a_good_document_becomes_one_frozen_value(load):
     assert hash(config.tree.options) == hash(load(GOOD).tree.options)
 
 
+@pytest.mark.covers("configuration")
 def test_every_problem_is_reported_at_once_in_the_order_of_the_document(problems):
     found = problems(
         """\
@@ -101,6 +102,7 @@ def test_an_unknown_plugin_shows_the_choices_and_what_failed_to_load(problems):
     ]
 
 
+@pytest.mark.covers("configuration")
 @pytest.mark.parametrize(
     ("options", "field", "value"),
     [
@@ -181,6 +183,7 @@ def test_a_required_option_that_is_missing_is_named(problems):
     assert found == "pipeline.yaml:2:10: drafter.checkpoint: is required for block"
 
 
+@pytest.mark.covers("configuration")
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -227,6 +230,7 @@ def test_no_text_makes_reading_raise_anything_but_a_located_error(text):
     assert all(place.startswith("any.yaml") for place in places)
 
 
+@pytest.mark.covers("configuration")
 def test_paths_start_from_the_file_that_says_them(tmp_path, registry, monkeypatch):
     (tmp_path / "there" / "models" / "drafter").mkdir(parents=True)
     (tmp_path / "models" / "drafter").mkdir(parents=True)

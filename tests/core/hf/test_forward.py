@@ -22,6 +22,7 @@ def prompt_of(length, seed=1):
 
 
 # Around and past the window of 7: shorter, one off, equal, straddled by the tree, far beyond.
+@pytest.mark.covers("sliding-window")
 @pytest.mark.parametrize("length", [1, 5, 6, 7, 8, 20])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_each_node_scores_like_its_own_path_alone(
@@ -52,6 +53,7 @@ def test_a_chain_deeper_than_the_window_scores_like_text(
     )
 
 
+@pytest.mark.covers("mask-type")
 def test_a_siblings_token_does_not_move_other_branches(
     architecture, attention, tiny_target, random_tree
 ):

@@ -79,6 +79,7 @@ def test_a_checkpoint_without_a_tokenizer(folder):
         load_tokenizer(folder)
 
 
+@pytest.mark.covers("vocabulary-size")
 def test_a_padded_vocabulary_is_allowed_and_never_emitted(tiny_model):
     target = wrap_model(tiny_model("llama"), Tokenizer(50))
     assert target.open().prefill([1]).logits[0, 50:].max() == -torch.inf
@@ -88,6 +89,7 @@ def test_a_padded_vocabulary_is_allowed_and_never_emitted(tiny_model):
     assert sparse.open().prefill([1]).logits.isfinite().all()
 
 
+@pytest.mark.covers("vocabulary-size")
 def test_a_tokenizer_with_more_tokens_than_the_model_scores(tiny_model):
     with pytest.raises(PairingError, match=r"62 tokens.*only 61"):
         wrap_model(tiny_model("llama"), Tokenizer(62))

@@ -26,6 +26,7 @@ def brute(tree, length, window):
     return torch.tensor(rows)
 
 
+@pytest.mark.covers("sliding-window")
 @pytest.mark.parametrize("window", [None, 1, 3, 7, 50])
 @pytest.mark.parametrize("length", [0, 1, 2, 3, 6, 7, 8, 40])
 def test_masks_follow_the_definition(window, length, random_tree):

@@ -102,6 +102,7 @@ class Histories(RuleBasedStateMachine):
             assert float((a - b).abs().max()) <= self.bound * 10
 
 
+@pytest.mark.covers("cache-rows")
 def test_any_history_equals_a_fresh_prefill(architecture, attention, tiny_target, random_tree):
     class Machine(Histories):
         target = tiny_target(architecture, attention, torch.float32)
@@ -110,6 +111,7 @@ def test_any_history_equals_a_fresh_prefill(architecture, attention, tiny_target
     run_machine(Machine, settings=settings(max_examples=8, stateful_step_count=12, deadline=None))
 
 
+@pytest.mark.covers("cache-rows")
 def test_a_commit_moves_rows_inside_the_same_buffers(tiny_target):
     target = tiny_target("qwen3")
     session = target.open()
@@ -131,6 +133,7 @@ def test_a_commit_moves_rows_inside_the_same_buffers(tiny_target):
     assert all(torch.equal(a, b) for a, b in zip(kept, now, strict=True))
 
 
+@pytest.mark.covers("memory-growth")
 def test_buffers_grow_geometrically_and_keep_what_they_hold(tiny_target):
     session = tiny_target("llama", dtype=torch.float32).open()
     session.prefill(list(range(10)))
@@ -144,6 +147,7 @@ def test_buffers_grow_geometrically_and_keep_what_they_hold(tiny_target):
     assert all(torch.equal(a, b) for a, b in zip(held, keys_and_values(session), strict=True))
 
 
+@pytest.mark.covers("memory-growth")
 def test_memory_does_not_grow_while_only_scoring(tiny_target):
     """Forwards that are never committed leave nothing behind."""
     target = tiny_target("gemma3")
@@ -156,6 +160,7 @@ def test_memory_does_not_grow_while_only_scoring(tiny_target):
     assert session.length == 3
 
 
+@pytest.mark.covers("memory-growth")
 def test_a_finished_session_frees_its_buffers_at_once(tiny_target):
     """Without waiting for the garbage collector: caches are large."""
     gc.disable()

@@ -26,6 +26,7 @@ def hooks_on(model):
     return sum(len(module._forward_hooks) for module in model.modules())
 
 
+@pytest.mark.covers("tapped-layers")
 def test_canary_each_tap_reads_its_own_layer(fresh_model):
     """Layer i outputs the constant i + 1 (and the final norm adds 100)."""
     model = fresh_model("llama")
@@ -110,6 +111,7 @@ def test_a_forward_in_another_thread_is_not_recorded(fresh_model):
     assert torch.equal(session.prefill([1, 2, 3]).features, expected)
 
 
+@pytest.mark.covers("tapped-layers")
 @pytest.mark.parametrize("layer", [-1, 4, 99])
 def test_layers_that_do_not_exist_cannot_be_tapped(layer, tiny_target):
     with pytest.raises(PairingError, match="layers 0 to 3"):

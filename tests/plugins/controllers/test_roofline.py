@@ -99,6 +99,7 @@ def test_it_is_as_fast_as_the_best_fixed_budget(acceptance: float, noise: float)
     assert min(fixed.values()) < 0.8 * max(fixed.values())  # there was something to lose
 
 
+@pytest.mark.covers("useless-drafter")
 def test_a_useless_drafter_is_switched_off_and_the_result_says_so() -> None:
     run = simulation(acceptance=0.0)
     history = run.run(600)

@@ -34,6 +34,7 @@ def expected(checkpoint: str) -> list[dict[str, list[int]]]:
     return records
 
 
+@pytest.mark.covers("block-start")
 @pytest.mark.parametrize("checkpoint", CHECKPOINTS)
 def test_outputs_and_committed_per_round_are_the_published_ones(checkpoint: str) -> None:
     chain = pipeline(checkpoint)
@@ -79,6 +80,7 @@ def test_a_wider_tree_commits_more_per_round_than_the_chain() -> None:
     assert lengths["best_first"] > lengths["chain"]
 
 
+@pytest.mark.covers("tapped-layers")
 def test_wrong_taps_lower_acceptance(tmp_path: Path) -> None:
     """Negative control: With other taps a drafter loads, but is not the same drafter."""
     folder = FIXTURES / "zlab/dflash"
@@ -95,6 +97,7 @@ def test_wrong_taps_lower_acceptance(tmp_path: Path) -> None:
     assert tau(str(tmp_path)) < 0.8 * tau("zlab/dflash")
 
 
+@pytest.mark.covers("tapped-layers")
 def test_layers_out_of_range_are_refused_before_weights_load(tmp_path: Path) -> None:
     config = json.loads((FIXTURES / "zlab/dflash/config.json").read_text())
     config["dflash_config"]["target_layer_ids"] = [1, 2, 17]

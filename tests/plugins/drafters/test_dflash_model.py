@@ -36,6 +36,7 @@ def first_block(model, target, expected, prompts, k):
     return model.block(embeds, positions, cached), anchor, features, embeds
 
 
+@pytest.mark.covers("block-start")
 @pytest.mark.parametrize("k", range(4))
 @pytest.mark.parametrize("layout", SETS)
 def test_block_logits_equal_the_recorded_ones(layout, k, target):
@@ -183,6 +184,7 @@ def test_sharded_weights_load_and_pickles_are_refused(tmp_path):
     assert set(DFlashModel.from_folder(folder, allow_pickle=True).published_state()) == set(weights)
 
 
+@pytest.mark.covers("draft-vocabulary")
 def test_reduced_vocabulary_brings_its_head_and_its_map(tmp_path):
     """d2t holds offsets: target id = draft id + d2t[draft id]."""
     folder = edited("zlab/dflash", tmp_path, draft_vocab_size=32)

@@ -54,6 +54,7 @@ def test_the_path_follows_what_the_target_says(
     assert (verdict.accepted, verdict.bonus) == (accepted, bonus)
 
 
+@pytest.mark.covers("mixed-precision-draws")
 @given(st.integers(0, 10**6), st.integers(0, 10**6))
 def test_the_committed_tokens_are_those_that_the_uniforms_of_their_positions_draw(
     seed: int, weights: int
@@ -110,6 +111,7 @@ def test_greedy_decoding_draws_nothing() -> None:
     assert Match().judge(distributions, TREE, Forbidden()).accepted == (0, 1, 4, 5)
 
 
+@pytest.mark.covers("unverifiable-draws")
 def test_a_repeated_sibling_is_no_second_chance() -> None:
     tree = TokenTree.of(
         [0, 1, 1], [-1, 0, 0], [0, 1, 1], [0.0] * 3, Draws.IID, torch.full((2, V), 0.25)
@@ -118,6 +120,7 @@ def test_a_repeated_sibling_is_no_second_chance() -> None:
     assert (verdict.accepted, verdict.bonus) == ((0, 1), 2)
 
 
+@pytest.mark.covers("non-finite-logits")
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("bad", [torch.nan, -torch.inf, torch.inf])
 def test_a_row_that_no_token_can_be_drawn_from_is_named_if_it_is_reached(
