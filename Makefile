@@ -4,8 +4,9 @@ PYTHON ?= python3
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 ARGS   ?=
+SITE   ?= site
 
-.PHONY: demo test test-fast lint format docs wheel ci clean
+.PHONY: demo test test-fast lint format docs site wheel ci clean
 
 demo: $(READY)  ## the bundled pair: plain decoding beside every builtin pipeline
 	$(BIN)/draftwood demo $(ARGS)
@@ -26,8 +27,12 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(READY)  ## rewrite docs/cli.md from the code
+docs: $(READY)  ## rewrite what is generated in docs/ from the code
+	$(BIN)/python tests/fault_kinds.py
 	$(BIN)/python -m draftwood.cli.reference docs/cli.md
+
+site: $(READY)  ## the documentation as pages in site/, which open without a web server
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir $(SITE)
 
 wheel: $(READY)
 	$(BIN)/python -m build --wheel --no-isolation
@@ -36,7 +41,7 @@ ci:  ## what a submission must pass
 	bash .ci/run
 
 clean:
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) build dist site
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Python 3.11 or later is needed"'
