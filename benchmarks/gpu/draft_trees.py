@@ -20,7 +20,7 @@ def tree_of(nodes: int, vocab: int) -> TokenTree:
         parents.append(parent)
         depths.append(depths[parent] + 1)
     tokens = rng.sample(range(vocab), nodes + 1)  # no two children of one node with one token
-    return TokenTree.of(tokens, parents, depths, [-0.5 * depth for depth in depths])
+    return TokenTree.from_lists(tokens, parents, depths, [-0.5 * depth for depth in depths])
 
 
 def straight(tree: TokenTree) -> int:

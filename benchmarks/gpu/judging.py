@@ -133,7 +133,7 @@ def _chain(nodes: int, vocab: int) -> TokenTree:
     tokens = tree_of(min(nodes, DEEPEST), vocab).token_list
     size = len(tokens)
     scores = [-0.5 * depth for depth in range(size)]
-    return TokenTree.of(tokens, list(range(-1, size - 1)), list(range(size)), scores)
+    return TokenTree.from_lists(tokens, list(range(-1, size - 1)), list(range(size)), scores)
 
 
 def _commits(size: Size, clock: Clock, dtype: torch.dtype) -> Iterator[dict[str, Any]]:

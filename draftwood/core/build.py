@@ -26,20 +26,27 @@ def load_pipeline(
 ) -> Pipeline:
     """A pipeline from a builtin name, a YAML file or a mapping.
 
-    settings: overrides, "tree.max_nodes=64". target: a model or `Target` that the caller brings,
-    with its tokenizer; the document's target is then not loaded. registry: the plugins to choose
-    from, the installed ones by default.
+    Args:
+        source: What to load.
+        settings: Overrides, such as "tree.max_nodes=64".
+        target: A model or `Target` to use instead of the document's, with its `tokenizer`.
+        tokenizer: To use instead of the target's.
+        registry: The plugins to choose from; the installed ones by default.
+        clock: Seconds; the only source of time.
 
-    Raises ConfigError with every problem in the document, CompositionError if its parts do not
-    work together (both before any weights load), PairingError if drafter and target do not
-    belong together, UnsupportedTarget if the model cannot be rolled back.
+    Raises:
+        ConfigError: With every problem in the document.
+        CompositionError: The parts do not work together. Like ConfigError, before weights load.
+        PairingError: The drafter was not made for the target.
+        UnsupportedTarget: The model's state cannot be rolled back.
+        PluginError: A plugin could not be loaded or bound.
     """
     registry = registry or installed()
     if isinstance(source, PipelineConfig):
         config = source
     else:
         config = load_config(source, settings, registry=registry, target_given=target is not None)
-    check_composition(config)
+    check_composition(config, registry)
     if target is None:
         assert config.target is not None
         target, tokenizer = _load_target(config, config.target, tokenizer)
@@ -47,10 +54,10 @@ def load_pipeline(
         from draftwood.core.hf import wrap_model
 
         target = wrap_model(target, tokenizer, graphs=config.runtime.graphs)
-    parts = {kind.value: _built(config, kind) for kind in Kind}
+    parts = {kind: config.component(kind) for kind in Kind}
     return Pipeline(
         target,
-        **parts,
+        **{kind.value: part.build() if part else None for kind, part in parts.items()},
         tokenizer=tokenizer,
         generation=config.generation,
         observers=[observer.notify for observer in registry.observers],
@@ -58,44 +65,51 @@ def load_pipeline(
     )
 
 
-def build_component(kind: Kind, name: str, **options: Any) -> Any:
-    """One installed plugin's object by name. Raises PluginError with the choices."""
-    entry = installed().get(kind, name)
+def build_component(
+    kind: Kind, name: str, /, *, registry: Registry | None = None, **options: Any
+) -> Any:
+    """A plugin's object by name.
+
+    Args:
+        kind: Kind of the plugin.
+        name: Its name in YAML.
+        registry: The plugins to choose from; the installed ones by default.
+        options: The plugin's options.
+
+    Raises:
+        PluginError: There is no such plugin; the message lists the choices.
+    """
+    entry = (registry or installed()).get(kind, name)
     return entry.build(entry.plugin.options(**options))
 
 
-def _built(config: PipelineConfig, kind: Kind) -> Any:
-    component = config.component(kind)
-    return None if component is None else component.build()
-
-
 def _load_target(
-    config: PipelineConfig, wanted: TargetConfig, tokenizer: Any | None
+    config: PipelineConfig, source: TargetConfig, tokenizer: Any | None
 ) -> tuple[Target, Any | None]:
     """The document's model, and its tokenizer unless the caller brings one."""
     from draftwood.core.hf import load_target, load_tokenizer
 
     runtime = config.runtime
-    place = resolve(wanted.model, "target")
+    location = resolve(source.model, "target")
     if tokenizer is None:
         tokenizer = load_tokenizer(
-            place,
-            revision=wanted.revision,
-            gguf_file=wanted.gguf_file,
-            trust_remote_code=wanted.trust_remote_code,
+            location,
+            revision=source.revision,
+            gguf_file=source.gguf_file,
+            trust_remote_code=source.trust_remote_code,
         )
     target = load_target(
-        place,
-        revision=wanted.revision,
-        gguf_file=wanted.gguf_file,
+        location,
+        revision=source.revision,
+        gguf_file=source.gguf_file,
         device=runtime.device,
         dtype=runtime.dtype,
         attention=runtime.attention,
         threads=runtime.threads,
         parallel=runtime.parallel,
         graphs=runtime.graphs,
-        trust_remote_code=wanted.trust_remote_code,
-        allow_pickle=wanted.allow_pickle,
+        trust_remote_code=source.trust_remote_code,
+        allow_pickle=source.allow_pickle,
         tokenizer=tokenizer,
     )
     return target, tokenizer

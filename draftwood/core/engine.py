@@ -2,21 +2,23 @@
 
 A round is draft -> grow -> budget -> verify -> judge -> commit. Generation, streaming, interleaved
 requests and the exact-distribution tests all use this `step`; plain decoding is the same step with
-budget 0. Nothing in a round depends on the target's logits of that round before `judge`, which is
-what makes every controller safe for the output distribution."""
+budget 0. Nothing in a round depends on the target's logits of that round before `judge`: this makes
+every controller safe for the output distribution.
+"""
 
 import copy
 import itertools
+import operator
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
 from attrs import astuple, define, evolve, field, frozen
 from torch import Tensor
 
 from draftwood.core.draws import Draws
-from draftwood.core.errors import RequestError
+from draftwood.core.errors import PluginError, RequestError, TreeError
 from draftwood.core.interfaces import (
     BudgetController,
     ControllerState,
@@ -31,7 +33,9 @@ from draftwood.core.interfaces import (
 from draftwood.core.node_distributions import Processor, TargetDistributions
 from draftwood.core.options import GenerationOptions
 from draftwood.core.pending import Pending
+from draftwood.core.plugin_calls import call, failure
 from draftwood.core.processes import broadcast_from_rank0
+from draftwood.core.proposals import Proposal
 from draftwood.core.randomness import Randomness
 from draftwood.core.stats import RequestStats
 from draftwood.core.stopping import Length, StopRule, append_until_stop
@@ -44,9 +48,12 @@ from draftwood.core.values import Forwarded, Limits, RoundContext, RoundStats, T
 class Request:
     """One text to decode.
 
-    prompt: token ids, at least one. options: temperature, limits and the like. randomness: this
-    request's draws. processors: path-dependent logits processors. stops: rules before the length
-    limits, which the engine adds itself.
+    Attributes:
+        prompt: Token ids, at least one.
+        options: Temperature, limits and the like.
+        randomness: This request's draws.
+        processors: Logits processors, which may depend on the path.
+        stops: Rules applied before the length limits, which the engine adds.
     """
 
     prompt: tuple[int, ...]
@@ -58,9 +65,21 @@ class Request:
 
 @define(eq=False)
 class Run:
-    """A request being decoded. ids: prompt and committed tokens, the anchor last.
+    """A request being decoded. The engine changes it; callers read it, step it and fork it.
 
-    finish_reason: None while it goes on. Owned by the engine; read it, step it, fork it.
+    Attributes:
+        id: Number of the request in this engine.
+        request: What is decoded.
+        session: The target's K/V of the committed tokens.
+        draft: The drafter's state of the committed tokens; None in plain decoding.
+        controller_state: The request's part of the controller's state.
+        length: The rule of the length limits.
+        ids: Prompt and committed tokens, the anchor last.
+        stats: Totals of the rounds so far.
+        finish_reason: None until the request ends.
+        prefilled: Whether the first token was committed.
+        last_draft: Rounds since the drafter last ran; None if it has not.
+        pending: Committed tokens that the drafter has not received yet.
     """
 
     id: int
@@ -78,14 +97,16 @@ class Run:
 
     @property
     def prompt_length(self) -> int:
+        """Tokens of the prompt."""
         return len(self.request.prompt)
 
     @property
     def new_ids(self) -> list[int]:
+        """Committed tokens without the prompt."""
         return self.ids[self.prompt_length :]
 
     def fork(self) -> "Run":
-        """An independent copy that goes on from here."""
+        """An independent copy; both can be stepped from here."""
         return evolve(
             self,
             session=self.session.fork(),
@@ -98,8 +119,14 @@ class Run:
 
 @frozen(eq=False)
 class Step:
-    """What one step committed: tokens, their log-probabilities if asked for, why the request
-    ended (or None), and the round's stats (None for the prefill, which is not a round)."""
+    """What one step committed.
+
+    Attributes:
+        tokens: The committed tokens.
+        logprobs: Their log-probabilities if the request wants them, else None.
+        finish_reason: Why the request ended; None if it has not.
+        stats: The round's; None for the prefill, which is not a round.
+    """
 
     tokens: tuple[int, ...]
     logprobs: tuple[float, ...] | None
@@ -110,8 +137,22 @@ class Step:
 class Engine:
     """Decodes with a target and a verifier, and with a drafter, tree and controller if given.
 
-    clock: seconds, the only source of time. machine: the controller's knowledge of this machine,
-    which outlives requests.
+    Args:
+        target: The model whose distribution is preserved.
+        verifier: Bound to the target here, as the drafter is.
+        drafter: Given together with `tree` and `controller`, or not at all.
+        tree: Turns proposals into trees.
+        controller: Decides budgets.
+        clock: Seconds; the only source of time.
+
+    Attributes:
+        machine: The machine part of the controller's state, shared by all requests.
+
+    Raises:
+        RequestError: Some of drafter, tree and controller are missing.
+        PairingError: The drafter does not fit the target.
+        UnsupportedTarget: The verifier cannot run on the target's device.
+        PluginError: A plugin failed while it was bound or initialised.
     """
 
     def __init__(
@@ -130,34 +171,44 @@ class Engine:
                 f"a pipeline that speculates needs a drafter, a tree and a controller; "
                 f"missing: {', '.join(missing)}"
             )
-        self.target, self.verifier = target, verifier.bind(target)
-        self.tree, self.controller = tree, controller
-        self.clock = clock
+        self.target, self.tree, self.controller, self.clock = target, tree, controller, clock
+        self.verifier = call(Verifier, verifier.bind, target)
+        self.drafter = self._bound(drafter) if drafter else None
+        self.taps = self.drafter.taps if self.drafter else ()
+        self.machine = self._machine(controller) if controller else None
         self._marks = device_marks(target.device)
         self._ids = itertools.count()
+
+    def _bound(self, drafter: Drafter) -> Drafter:
+        drafter = call(Drafter, drafter.bind, self.target)
         kernels = self.verifier.kernels
-        if drafter:
-            drafter = drafter.bind(target)
-            if kernels is not None and (capturing := target.capturing()) is not None:
-                drafter = drafter.capture(kernels, capturing)
-        self.drafter = drafter
-        self.taps = drafter.taps if drafter else ()
-        self.machine = controller.init(target.costs(clock, kernels)) if controller else None
+        if kernels is not None and (capturing := self.target.capturing()) is not None:
+            drafter = call(Drafter, drafter.capture, kernels, capturing)
+        return drafter
+
+    def _machine(self, controller: BudgetController[Any, Any]) -> Any:
+        costs = self.target.costs(self.clock, self.verifier.kernels)
+        return call(object, controller.init, costs)
 
     def open(self, request: Request) -> Run:
         """A run of `request`; nothing is computed before its first step.
 
-        Raises RequestError for an empty prompt, one with ids outside the vocabulary, or one that
-        leaves no room in the target's context.
+        Raises:
+            RequestError: The prompt is empty, has ids outside the vocabulary, or leaves no room in
+                the target's context.
         """
         self._check(request)
         options = request.options
+        draft = None
+        if self.drafter:
+            open_session = self.drafter.open
+            draft = call(DraftSession, open_session, self.target, options.sampling)
         run = Run(
             id=next(self._ids),
             request=request,
             session=self.target.open(self.taps, self.verifier.kernels),
-            draft=self.drafter.open(self.target, options.sampling) if self.drafter else None,
-            controller_state=self.controller.open() if self.controller else None,
+            draft=draft,
+            controller_state=call(object, self.controller.open) if self.controller else None,
             length=Length(options.max_new_tokens, self.target.max_context),
             ids=list(request.prompt),
         )
@@ -166,35 +217,41 @@ class Engine:
         return run
 
     def step(self, runs: Sequence[Run]) -> list[Step]:
-        """One round (or the prefill) of each run. Version 1 takes one run at a time."""
+        """One round, or the prefill, of each run. Version 1 takes one run at a time.
+
+        Raises:
+            RequestError: The request has ended.
+            NonFiniteLogits: The target's logits hold no distribution.
+            PluginError: A plugin raised, or returned something malformed.
+        """
         if len(runs) != 1:
             raise NotImplementedError("this version steps one run at a time")
         run = runs[0]
         if run.finish_reason is not None:
             raise RequestError(f"request {run.id} has ended ({run.finish_reason})")
-        before = self._launched()
+        before = self._launches()
         step = self._round(run) if run.prefilled else self._prefill(run)
-        run.stats.kernels += self._launched() - before
+        run.stats.kernels += self._launches() - before
         return [step]
 
-    def _launched(self) -> Counter[str]:
+    def _launches(self) -> Counter[str]:
         """Launches of the verifier's kernels so far, by name."""
         kernels = self.verifier.kernels
         return Counter(kernels.launches() if kernels else {})
 
     def _check(self, request: Request) -> None:
-        if not request.prompt:
+        size, prompt = self.target.vocab_size, request.prompt
+        if not prompt:
             raise RequestError("the prompt is empty; it needs at least one token")
-        outside = [t for t in request.prompt if not 0 <= t < self.target.vocab_size]
+        outside = [token for token in prompt if not 0 <= token < size]
         if outside:
             raise RequestError(
-                f"prompt token {outside[0]} is outside the target's vocabulary of "
-                f"{self.target.vocab_size}"
+                f"prompt token {outside[0]} is outside the target's vocabulary of {size}"
             )
         limit = self.target.max_context
-        if limit is not None and len(request.prompt) >= limit:
+        if limit is not None and len(prompt) >= limit:
             raise RequestError(
-                f"the prompt has {len(request.prompt)} tokens and the target holds {limit}: "
+                f"the prompt has {len(prompt)} tokens and the target holds {limit}: "
                 "there is no room for a new one"
             )
 
@@ -207,9 +264,9 @@ class Engine:
         distributions = self._distributions(run, tree, forwarded)
         verdict = self._judge(run, tree, distributions)
         watch.lap("judge")
-        self._remember(run, run.request.prompt, forwarded.features)
+        self._queue_for_drafter(run, run.request.prompt, forwarded.features)
         run.prefilled = True
-        tokens, logprobs = self._emit(run, tree, distributions, verdict)
+        tokens, logprobs = self._append(run, tree, distributions, verdict)
         run.stats.add_time(watch.timings())
         return Step(tokens, logprobs, run.finish_reason, None)
 
@@ -231,7 +288,9 @@ class Engine:
         distributions = self._distributions(run, tree, forwarded)
         verdict = self._judge(run, tree, distributions)
         watch.lap("judge")
-        tokens, logprobs = self._emit(run, tree, distributions, verdict)
+        if tree.tokens.device.type != "cpu":  # the verdict's copy brought its columns to the host
+            self._check_tree(run, tree, limits)
+        tokens, logprobs = self._append(run, tree, distributions, verdict)
         path = verdict.accepted[: len(tokens)]
         watch.lap(None)
         run.session.commit(path)
@@ -239,8 +298,11 @@ class Engine:
         features = forwarded.features
         if features is not None and len(path) < len(tree):
             features = features[list(path)]
-        self._remember(run, [tree.token_list[node] for node in path], features)
-        run.last_draft = 0 if limits.nodes else _older(run.last_draft)
+        self._queue_for_drafter(run, [tree.token_list[node] for node in path], features)
+        if limits.nodes:
+            run.last_draft = 0
+        elif run.last_draft is not None:
+            run.last_draft += 1
         stats = RoundStats(
             request=run.id,
             round=ctx.round,
@@ -266,46 +328,71 @@ class Engine:
         """The controller's limits, and no deeper than tokens can still be committed."""
         if self.controller is None:
             return Limits(0)
-        limits = self.controller.before_draft(ctx, self._state(run))
-        room = ctx.remaining - 1  # the bonus takes one
+        limits = call(Limits, self.controller.before_draft, ctx, self._state(run))
+        room = ctx.remaining - 1  # the bonus token takes one
         depth = room if limits.depth is None else min(limits.depth, room)
         return evolve(limits, depth=depth) if depth > 0 and limits.nodes > 0 else Limits(0, 0)
 
     def _draft(
         self, run: Run, ctx: RoundContext, limits: Limits, watch: Stopwatch
     ) -> tuple[TokenTree, int]:
-        """The grown tree, and how often the drafter's model ran for it."""
+        """The grown tree, and the number of forward passes of the drafter's model for it."""
         assert self.drafter
         assert self.tree
         assert self.controller
         assert run.draft
-        self._ingest(run)
-        watch.lap(None)  # catching up is not the price of this draft
+        self._give_pending(run)
+        watch.lap(None)  # not part of this draft's cost
         # Draft draws of one position differ from round to round: a draw that an earlier verdict
-        # already depended on must not be used again.
+        # depended on must not be used a second time.
         rng = run.request.randomness.stream(f"draft/{ctx.round}")
-        position = len(run.ids) - 1
-        work = DraftWork(run.draft, run.ids[-1], position, limits, rng)
-        (proposal,) = self.drafter.propose([work])
+        work = DraftWork(run.draft, run.ids[-1], len(run.ids) - 1, limits, rng)
+        proposal = self._propose(self.drafter, work)
         watch.lap("draft")
         controller, state = self.controller, self._state(run)
         passes = proposal.passes
 
         def should_expand(growth: TokenTree) -> bool:
             nonlocal passes
-            pays = controller.should_expand(growth, ctx, state)
-            passes += pays
-            return pays
+            expands = bool(call(object, controller.should_expand, growth, ctx, state))
+            passes += expands
+            return expands
 
-        tree = self.tree.grow(run.ids[-1], proposal, limits, should_expand, rng)
+        grow = self.tree.grow
+        tree = call(TokenTree, grow, run.ids[-1], proposal, limits, should_expand, rng)
+        self._check_tree(run, tree, limits)
         watch.lap("grow")
         return tree, passes
+
+    def _propose(self, drafter: Drafter, work: DraftWork) -> Proposal:
+        proposals = call(Sequence, drafter.propose, [work])
+        if len(proposals) != 1 or not isinstance(proposals[0], Proposal):
+            kinds = [type(item).__name__ for item in proposals]
+            raise failure(drafter.propose, TypeError(f"expected one Proposal, got {kinds}"))
+        return proposals[0]
+
+    def _check_tree(self, run: Run, tree: TokenTree, limits: Limits) -> None:
+        """Raise PluginError for a malformed tree, which could change the text unnoticed."""
+        try:
+            tree.validate(
+                anchor=run.ids[-1],
+                nodes=limits.nodes,
+                depth=limits.depth,
+                vocab_size=self.target.vocab_size,
+            )
+        except TreeError as error:
+            assert self.tree
+            raise failure(self.tree.grow, error) from error
 
     def _cut(self, run: Run, ctx: RoundContext, tree: TokenTree) -> TokenTree:
         assert self.controller
         if tree.draws is not Draws.DETERMINISTIC:
             return tree
-        return tree.cut(self.controller.choose(tree, ctx, self._state(run)))
+        choose = self.controller.choose
+        nodes = operator.index(call(SupportsIndex, choose, tree, ctx, self._state(run)))
+        if not 0 <= nodes <= tree.nodes:
+            raise failure(choose, ValueError(f"chose {nodes} of {tree.nodes} draft nodes"))
+        return tree.cut(nodes)
 
     def _distributions(
         self, run: Run, tree: TokenTree, forwarded: Forwarded
@@ -320,14 +407,34 @@ class Engine:
         )
 
     def _judge(self, run: Run, tree: TokenTree, distributions: TargetDistributions) -> Verdict:
-        verdict = self.verifier.judge(distributions, tree, run.request.randomness.stream("verify"))
+        rng = run.request.randomness.stream("verify")
+        try:
+            verdict = call(Verdict, self.verifier.judge, distributions, tree, rng)
+        except PluginError as error:
+            if distributions.processor_error is not None:  # the caller's processor, not the plugin
+                raise distributions.processor_error from None
+            raise error
+        self._check_verdict(tree, verdict)
         run.stats.near_ties += verdict.near_ties
         return verdict
 
-    def _emit(
+    def _check_verdict(self, tree: TokenTree, verdict: Verdict) -> None:
+        """Raise PluginError unless the verdict is a path from the anchor and a token after it."""
+        path = verdict.accepted
+        if path[:1] != (0,) or any(
+            not 0 < child < len(tree) or tree.parent_list[child] != node
+            for node, child in itertools.pairwise(path)
+        ):
+            reason = ValueError(f"accepted nodes {path} are not a path from the anchor")
+            raise failure(self.verifier.judge, reason)
+        if not 0 <= verdict.bonus < self.target.vocab_size:
+            reason = ValueError(f"bonus token {verdict.bonus} is outside the vocabulary")
+            raise failure(self.verifier.judge, reason)
+
+    def _append(
         self, run: Run, tree: TokenTree, distributions: TargetDistributions, verdict: Verdict
     ) -> tuple[tuple[int, ...], tuple[float, ...] | None]:
-        """Append the verdict's tokens up to the earliest stop; returns those that were kept."""
+        """Append the verdict's tokens up to the earliest stop; return those that were kept."""
         drafts = [tree.token_list[node] for node in verdict.accepted[1:]]
         tokens = [*drafts, verdict.bonus]
         rules: tuple[StopRule, ...] = (*run.request.stops, run.length)
@@ -342,24 +449,21 @@ class Engine:
             )
         return tuple(tokens), logprobs
 
-    def _remember(self, run: Run, tokens: Sequence[int], features: Tensor | None) -> None:
-        """Queue committed tokens for the drafter; it ingests them when it next runs."""
+    def _queue_for_drafter(self, run: Run, tokens: Sequence[int], features: Tensor | None) -> None:
+        """Queue committed tokens; the drafter receives them when it next runs."""
         if run.draft is None:
             return
         run.pending.add(tokens, features)
         if run.pending.full:
-            self._ingest(run)
+            self._give_pending(run)
 
-    def _ingest(self, run: Run) -> None:
+    def _give_pending(self, run: Run) -> None:
         assert run.draft
         if run.pending.tokens:
-            run.draft.commit(*run.pending.take())
+            call(object, run.draft.commit, *run.pending.take())
 
     def _observe(self, run: Run, stats: RoundStats) -> None:
         if self.controller is not None:
-            state = self.controller.observe(stats, self._state(run))
+            observe = self.controller.observe
+            state = call(ControllerState, observe, stats, self._state(run))
             self.machine, run.controller_state = state.machine, state.request
-
-
-def _older(last_draft: int | None) -> int | None:
-    return None if last_draft is None else last_draft + 1

@@ -1,7 +1,7 @@
 """Every error that draftwood raises on purpose, in one hierarchy.
 
-A caller that wants to tell "your input is wrong" from "draftwood is wrong" catches
-`DraftwoodError`. Messages say what is wrong, where, what the choices are, and what to do next.
+Catch `DraftwoodError` to tell wrong input from a fault in draftwood. Messages say what is wrong,
+where, what the choices are, and what to do next.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,13 @@ class DraftwoodError(Exception):
 
 @frozen
 class Problem:
-    """One thing wrong in a configuration.
+    """One problem of a configuration.
 
-    where: "file:line:col", or the name of a mapping when there is no file.
-    path: dotted key, "drafter.block_size"; empty for the document itself.
-    message: what is wrong. hints: the choices and the next step, one line each.
+    Attributes:
+        where: "file:line:col", or the name of a mapping if there is no file.
+        path: Dotted key, "drafter.block_size"; empty for the document itself.
+        message: What is wrong.
+        hints: The choices and the next step, one line each.
     """
 
     where: str
@@ -33,7 +35,7 @@ class Problem:
 
 
 class ConfigError(DraftwoodError):
-    """A pipeline or training file is wrong. Carries every problem found, not the first one."""
+    """A pipeline or training file is wrong. Carries every problem, not the first one only."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
@@ -41,19 +43,22 @@ class ConfigError(DraftwoodError):
 
 
 class CompositionError(ConfigError):
-    """The parts are each fine but do not work together. Raised before any weights load."""
+    """The parts of a pipeline do not work together. Raised before any weights load."""
 
 
 class PluginError(DraftwoodError):
-    """A plugin could not be registered, loaded or built; names its distribution and cause."""
+    """A plugin could not be registered, loaded or built, or failed while decoding.
+
+    The message names the plugin and its distribution; `__cause__` is what the plugin raised.
+    """
 
 
 class CheckpointError(DraftwoodError):
-    """A checkpoint's files are missing, malformed, or do not say what draftwood must know."""
+    """A checkpoint's files are missing or malformed, or lack something that draftwood needs."""
 
 
 class PairingError(CheckpointError):
-    """A drafter and a target do not belong together: layers, widths, vocabulary or tokenizer."""
+    """A drafter and a target do not fit: layers, widths, vocabulary or tokenizer."""
 
 
 class UnsupportedTarget(DraftwoodError):
@@ -65,7 +70,7 @@ class RequestError(DraftwoodError):
 
 
 class NonFiniteLogits(DraftwoodError):
-    """A row of target logits holds NaN, or no finite entry. It never becomes a token."""
+    """A row of target logits is NaN or has no finite entry. It never becomes a token."""
 
     def __init__(self, node: int, position: int) -> None:
         self.node, self.position = node, position
@@ -76,10 +81,10 @@ class NonFiniteLogits(DraftwoodError):
 
 
 class TreeError(DraftwoodError):
-    """A tree breaks its own rules, or a drawn tree was cut by its scores."""
+    """A tree breaks an invariant, or a drawn tree was cut by its scores."""
 
 
 class TestingError(DraftwoodError):
     """The testing kit was used wrongly: a random key used twice, an unbounded enumeration."""
 
-    __test__ = False  # the name begins like a test class's, and pytest would collect it
+    __test__ = False  # pytest would collect it, as its name begins with "Test"

@@ -1,14 +1,16 @@
-"""The pipeline a user holds: prompts in, text, tokens and statistics out."""
+"""The pipeline a user holds: prompts in; text, tokens and statistics out."""
 
 import logging
 import secrets
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from attrs import frozen
 
 from draftwood.core.engine import Engine, Request, Run, Step
+from draftwood.core.errors import RequestError
 from draftwood.core.interfaces import (
     BudgetController,
     ControllerState,
@@ -21,6 +23,9 @@ from draftwood.core.node_distributions import Processor
 from draftwood.core.options import GenerationOptions
 from draftwood.core.processes import broadcast_from_rank0
 from draftwood.core.randomness import Seeded
+from draftwood.core.registry.loader import load_plugins
+from draftwood.core.registry.plugin import Kind
+from draftwood.core.registry.registry import Registered
 from draftwood.core.stats import RequestStats
 from draftwood.core.stopping import EndOfText, StopRule, StopStrings
 from draftwood.core.text import Prompt, TextStream, encode
@@ -29,12 +34,20 @@ from draftwood.core.values import RoundStats
 log = logging.getLogger("draftwood")
 
 Observer = Callable[[RoundStats], object]
+"""Called with the stats of each round."""
 
 
 @frozen(eq=False)
 class Chunk:
-    """What one step of a stream gave. text: whole characters only, None without a tokenizer.
-    finish_reason: None until the last chunk. stats: of the round, None for the prefill."""
+    """The output of one step of a stream.
+
+    Attributes:
+        text: Whole characters only; None without a tokenizer.
+        tokens: The committed tokens.
+        logprobs: Their log-probabilities if the request wants them, else None.
+        finish_reason: None until the last chunk.
+        stats: Of the round; None for the prefill.
+    """
 
     text: str | None
     tokens: tuple[int, ...]
@@ -45,11 +58,17 @@ class Chunk:
 
 @frozen(eq=False)
 class Generation:
-    """A finished request. tokens are the new ones; text is None without a tokenizer.
+    """A finished request.
 
-    finish_reason: eos, stop_string, length, context, or the name of a custom rule. seed: what
-    reproduces it. speculation: whether drafts were made, and if not, why not. verifier: what
-    judged; `stats` says how often each of its kernels was launched.
+    Attributes:
+        text: The new text; None without a tokenizer.
+        tokens: The new tokens.
+        logprobs: Their log-probabilities if the request wants them, else None.
+        finish_reason: eos, stop_string, length, context, or the name of a custom rule.
+        seed: The seed that reproduces it.
+        stats: Totals of its rounds, launches of kernels included.
+        speculation: {ran, reason}: whether drafts were made, and why not.
+        verifier: Name of the verifier.
     """
 
     text: str | None
@@ -63,6 +82,7 @@ class Generation:
 
     @property
     def seconds(self) -> float:
+        """Seconds of all stages."""
         return sum(self.stats.seconds.values())
 
     def as_dict(self) -> dict[str, Any]:
@@ -82,15 +102,26 @@ class Generation:
 
 
 class Pipeline:
-    """A target and, unless it decodes plainly, a drafter, a tree policy, a controller; and a
-    verifier.
+    """A target and a verifier; and, to speculate, a drafter, a tree policy and a controller.
 
         pipeline = draftwood.load_pipeline("bastion")
         print(pipeline.generate("def main(", max_new_tokens=64).text)
 
-    target: a `Target`, or a Hugging Face model to wrap as one. verifier: `match` if None.
-    tokenizer: for text prompts, stop strings and text output. generation: defaults of requests.
-    observers: called with RoundStats after each round's tokens have been given out.
+    Args:
+        target: A `Target`, or a Hugging Face model to wrap as one.
+        drafter: Given together with `tree` and `controller`, or not at all.
+        tree: The tree policy.
+        controller: The budget controller.
+        verifier: The bundled `match` if None.
+        tokenizer: For text prompts, stop strings and text output.
+        generation: Defaults of requests.
+        observers: Called with RoundStats after each round's tokens have been returned.
+        clock: Seconds; the only source of time.
+
+    Raises:
+        RequestError: Some of drafter, tree and controller are missing.
+        PairingError: The drafter does not fit the target.
+        UnsupportedTarget: The model's state cannot be rolled back.
     """
 
     def __init__(
@@ -110,13 +141,14 @@ class Pipeline:
             from draftwood.core.hf import wrap_model
 
             target = wrap_model(target, tokenizer)
+        if verifier is None:
+            match = _default_verifier()
+            verifier = match.build(match.plugin.options())
         self.target: Target = target
         self.tokenizer = tokenizer
         self.generation = generation or GenerationOptions()
         self.observers = list(observers)
-        self.engine = Engine(
-            target, verifier or _default_verifier(), drafter, tree, controller, clock
-        )
+        self.engine = Engine(target, verifier, drafter, tree, controller, clock)
 
     def generate(
         self,
@@ -126,9 +158,16 @@ class Pipeline:
         stops: Sequence[StopRule] = (),
         **changes: Any,
     ) -> Generation:
-        """Decode one prompt to its end. `changes` override generation options by name.
+        """Decode one prompt to its end.
 
-        Raises RequestError if the prompt or an option is wrong; the pipeline stays usable.
+        Args:
+            prompt: Text, token ids or chat messages.
+            logits_processor: More processors, applied at every node with the node's own path.
+            stops: More stop rules.
+            changes: Generation options by name; they override the pipeline's defaults.
+
+        Raises:
+            RequestError: The prompt or an option is wrong; the pipeline stays usable.
         """
         run, seed = self._start(prompt, logits_processor, stops, changes)
         return self._finished(run, seed, list(self._decode(run)))
@@ -141,8 +180,10 @@ class Pipeline:
         stops: Sequence[StopRule] = (),
         **changes: Any,
     ) -> Generator[Chunk, None, Generation]:
-        """Decode one prompt, a chunk per step. Closing the iterator ends the request; its return
-        value, as `yield from` gives it, is the Generation."""
+        """Decode one prompt, a chunk per step; arguments and errors are those of `generate`.
+
+        Closing the iterator ends the request. `yield from` returns the Generation.
+        """
         run, seed = self._start(prompt, logits_processor, stops, changes)
         return self._stream(run, seed)
 
@@ -157,18 +198,17 @@ class Pipeline:
         """A request for `engine.open`, for callers that step runs themselves."""
         options = self.generation.override(changes)
         ids = encode(prompt, self.tokenizer)
-        seed = (
-            broadcast_from_rank0([secrets.randbits(63)])[0]
-            if options.seed is None
-            else options.seed
-        )
-        eos = self._eos(options)
+        seed = options.seed
+        if seed is None:
+            (seed,) = broadcast_from_rank0([secrets.randbits(63)])
+        eos = options.eos_token_id
+        ends = self.target.eos_token_ids if eos is None else frozenset(eos)
         return Request(
             prompt=ids,
             options=options,
             randomness=Seeded(seed),
-            processors=self._processors(options, len(ids), eos, logits_processor),
-            stops=(*self._stops(options, eos), *stops),
+            processors=self._processors(options, len(ids), ends, logits_processor),
+            stops=(*self._stops(options, ends), *stops),
         )
 
     def custom_generate(
@@ -176,18 +216,23 @@ class Pipeline:
     ) -> Callable[..., Any]:
         """A callable for `model.generate(..., custom_generate=pipeline.custom_generate())`.
 
-        streamer: given here, because `generate` does not pass its own on: one that is given there
-        sees the prompt and nothing more. The same holds for stop strings: they are options of this
-        pipeline. See `draftwood.core.hf.custom_generate` for what it honours and refuses.
+        Stop strings are those of this pipeline's generation options. See
+        `draftwood.core.hf.custom_generate` for the settings that are honoured.
+
+        Args:
+            streamer: Pass it here: `generate` does not pass its own streamer on, so that one given
+                there gets the prompt alone.
+            seed: Of sampling; None takes one from torch's global generator.
         """
         from draftwood.core.hf.custom_generate import custom_generate
 
-        return custom_generate(self, streamer, seed)
+        model = getattr(self.target, "model", None)
+        return custom_generate(model, self.stream, streamer=streamer, seed=seed)
 
     def speculation(self, run: Run) -> dict[str, Any]:
         """{ran, reason} of a run: whether drafts were made, and why not, or why not always."""
         controller = self.engine.controller
-        ran = any(run.stats.budgets)  # asking a drafter that has nothing to say is not enough
+        ran = any(run.stats.budgets)  # a drafter may run and propose nothing
         if controller is None:
             return {"ran": False, "reason": "this pipeline has no drafter: plain decoding"}
         reason = controller.explain(ControllerState(self.engine.machine, run.controller_state))
@@ -209,10 +254,6 @@ class Pipeline:
         request = self.request(prompt, logits_processor=logits_processor, stops=stops, **changes)
         assert isinstance(request.randomness, Seeded)
         return self.engine.open(request), request.randomness.seed
-
-    def _eos(self, options: GenerationOptions) -> frozenset[int]:
-        given = options.eos_token_id
-        return self.target.eos_token_ids if given is None else frozenset(given)
 
     def _processors(
         self,
@@ -241,8 +282,6 @@ class Pipeline:
             rules.append(EndOfText(eos))
         if options.stop_strings:
             if self.tokenizer is None:
-                from draftwood.core.errors import RequestError
-
                 raise RequestError("stop_strings need a tokenizer; pass tokenizer= or use eos ids")
             rules.append(StopStrings(options.stop_strings, self.tokenizer))
         return tuple(rules)
@@ -295,9 +334,8 @@ class Pipeline:
                 log.warning("observer %r raised %r and is disabled", observer, error)
 
 
-def _default_verifier() -> Verifier:
-    from draftwood.core.build import build_component
-    from draftwood.core.registry.plugin import Kind
-
-    verifier: Verifier = build_component(Kind.VERIFIER, "match")
-    return verifier
+@cache
+def _default_verifier() -> Registered:
+    """The bundled `match`. No third party's plugin is loaded to find it."""
+    bundled = load_plugins(third_parties=False, environ={}, found=())
+    return bundled.get(Kind.VERIFIER, "match")

@@ -1,4 +1,4 @@
-"""The target's distribution at each node of a tree, computed when a verifier asks for it."""
+"""The target's distribution at each node of a tree, computed when a verifier reads it."""
 
 from collections.abc import Callable, Sequence
 
@@ -18,9 +18,20 @@ Processor = Callable[[Tensor, Tensor], Tensor]
 class TargetDistributions(NodeDistributions):
     """p from logits: each node's own path through the processors, then temperature and filters.
 
-    A distribution is one row's work and most nodes are never visited, so rows are computed on
-    demand. Only greedy decoding without processors takes all rows at once: one reduction and one
-    small copy."""
+    Most nodes are never visited, so a row is computed when it is read. Only greedy decoding without
+    processors reads all rows at once: one reduction and one small copy.
+
+    Args:
+        logits: (N+1, V) of the target, row i after node i.
+        tree: The verified tree.
+        history: Prompt and committed tokens, the anchor last. It may grow after the round.
+        sampling: Temperature and filters.
+        processors: Applied to each node's own path.
+        round_index: 0-based index of the round.
+
+    Attributes:
+        processor_error: What a processor raised, if one did.
+    """
 
     def __init__(
         self,
@@ -34,11 +45,12 @@ class TargetDistributions(NodeDistributions):
         self.size = len(tree)
         self.greedy = sampling.greedy
         self.round = round_index
-        self._logits, self._tree = logits, tree
-        # The history goes on growing after this round; its length now is what positions mean.
+        self.sampling = sampling
+        self.processor_error: Exception | None = None
+        self._logits, self._tree, self._processors = logits, tree, processors
+        # Positions count from the length that the history has now.
         self._history, self._committed = history, len(history)
-        self.sampling, self._processors = sampling, processors
-        self._distributions: dict[int, Tensor] = {}
+        self._probs: dict[int, Tensor] = {}
         self._argmax: list[int] | None = None
         self._largest: list[float] = []
 
@@ -46,9 +58,9 @@ class TargetDistributions(NodeDistributions):
         return self._committed + (self._tree.depth_list[node] if node else 0)
 
     def probs(self, node: int) -> Tensor:
-        if node not in self._distributions:
-            self._distributions[node] = sampling_probs(self._scores(node), self.sampling)
-        return self._distributions[node]
+        if node not in self._probs:
+            self._probs[node] = sampling_probs(self._scores(node), self.sampling)
+        return self._probs[node]
 
     def argmax(self, node: int) -> int:
         if self._processors:
@@ -61,40 +73,44 @@ class TargetDistributions(NodeDistributions):
         return self._argmax[node]
 
     def scores(self) -> Tensor:
-        """As the interface says. With processors every node's path is gone through on the host,
-        also of nodes that no walk will reach."""
+        """(N+1, V) of all nodes; processors run on the host for every node, visited or not."""
         if not self._processors:
             return self._logits
         rows = []
         for node in range(self.size):
             row = self._processed(node)
-            # What was no distribution before the processors must not look like one after them.
-            sound = self._logits[node].max().isfinite() & row.max().isfinite()
-            rows.append(torch.where(sound, row, torch.nan))
+            # A row that was unusable before the processors must not look usable after them.
+            usable = self._logits[node].max().isfinite() & row.max().isfinite()
+            rows.append(torch.where(usable, row, torch.nan))
         return torch.stack(rows)
 
     def log_probability(self, node: int, token: int) -> float:
         """log p of `token` after `node` under the model itself: no processor, temperature 1."""
-        row = self._logits[node]
-        row = row.float() if row.dtype in (torch.float16, torch.bfloat16) else row
+        row = _single_precision(self._logits[node])
         return float(row[token] - row.logsumexp(-1))
 
     def _scores(self, node: int) -> Tensor:
-        row = self._logits[node]
+        row = self._finite(self._logits[node], node)
+        return self._finite(self._processed(node), node) if self._processors else row
+
+    def _finite(self, row: Tensor, node: int) -> Tensor:
         if not torch.isfinite(row.max()):
             raise NonFiniteLogits(node, self.position(node))
-        if not self._processors:
-            return row
-        scores = self._processed(node)
-        if not torch.isfinite(scores.max()):
-            raise NonFiniteLogits(node, self.position(node))
-        return scores
+        return row
 
     def _processed(self, node: int) -> Tensor:
-        row = self._logits[node]
         path = [self._tree.token_list[i] for i in self._tree.path(node)[1:]]
-        ids = torch.tensor([[*self._history[: self._committed], *path]], device=row.device)
-        scores = row[None].float() if row.dtype in (torch.float16, torch.bfloat16) else row[None]
-        for processor in self._processors:
-            scores = processor(ids, scores)
+        scores = _single_precision(self._logits[node])[None]
+        ids = torch.tensor([[*self._history[: self._committed], *path]], device=scores.device)
+        try:
+            for processor in self._processors:
+                scores = processor(ids, scores)
+        except Exception as error:
+            self.processor_error = error
+            raise
         return scores[0]
+
+
+def _single_precision(row: Tensor) -> Tensor:
+    """`row`, in float32 if it is in a half precision."""
+    return row.float() if row.dtype in (torch.float16, torch.bfloat16) else row

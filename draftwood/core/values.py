@@ -1,12 +1,12 @@
-"""The values that pass between the parts of a round. Frozen; tensors in them are not written to.
+"""The values that pass between the parts of a round. Frozen; nobody writes to their tensors.
 
-Requests are lists and trees are ragged: nothing here has a batch axis. A forward over several
+Requests are lists and trees are ragged: nothing here has a batch axis. A forward pass over several
 requests packs them inside the target.
 """
 
 from functools import cached_property
 
-from attrs import field, frozen
+from attrs import astuple, field, frozen
 from torch import Tensor
 
 from draftwood.core.tree import TokenTree
@@ -16,12 +16,15 @@ from draftwood.core.tree import TokenTree
 class Limits:
     """What a budget controller allows this round.
 
-    nodes: most draft nodes; 0 is a plain step, for which nothing is drafted.
-    depth: deepest draft node, None for the proposal's own limit.
-    floors: log path scores; a deterministic tree that adds nodes by falling score may end before
-    node i if that node's score is below floors[i - 1]: neither it nor any later one would pay.
-    pass_price: committed tokens that a pass of the drafter's model must add to pay for its time; a
-    drafter that has something to propose without one may leave it out. 0 where nobody prices it.
+    Attributes:
+        nodes: Most draft nodes; 0 is a plain step without a draft.
+        depth: Depth of the deepest draft node allowed; None for the proposal's own limit.
+        floors: Log path scores. A deterministic tree that adds nodes by falling score may end
+            before node i if the score of node i is below floors[i - 1]: neither that node nor any
+            later one would pay for itself.
+        pass_price: Committed tokens that a forward pass of the drafter's model must add to pay for
+            its time; 0 if it has no price. A drafter that can propose without a forward pass may
+            skip one that does not pay.
     """
 
     nodes: int
@@ -32,12 +35,14 @@ class Limits:
 
 @frozen
 class RoundContext:
-    """What is known when a round starts, and nothing that depends on its own draws.
+    """What is known when a round starts; nothing in it depends on the round's own draws.
 
-    round: 0-based index in the request. context: committed tokens, the anchor included.
-    remaining: tokens the request may still commit, at least 1. last_draft: rounds since the
-    drafter last ran (0: in the round before), None if it never has. passes: what the proposal took
-    of the drafter's model; 1 before it is made.
+    Attributes:
+        round: 0-based index in the request.
+        context: Committed tokens, the anchor included.
+        remaining: Tokens that the request may still commit, at least 1.
+        last_draft: Rounds since the drafter last ran (0: in the round before); None if it has not.
+        passes: Forward passes of the drafter's model for the proposal; 1 before it is made.
     """
 
     round: int
@@ -51,10 +56,12 @@ class RoundContext:
 class Forwarded:
     """What the target returns for one request.
 
-    logits: (N+1, V), row i after node i. features: (N+1, len(taps) * H), the outputs of the tapped
-    layers side by side, None if nothing is tapped. For a prefill of n tokens logits is (1, V), for
-    the last of them, and features (n, ...), for all. Neither is written to again: whoever gets
-    them may keep them.
+    The tensors are not written to afterwards, so they can be kept.
+
+    Attributes:
+        logits: (N+1, V), row i after node i. For a prefill (1, V), after the last token.
+        features: (N+1, len(taps) * H), the outputs of the tapped layers side by side; None if no
+            layer is tapped. For a prefill of n tokens (n, len(taps) * H).
     """
 
     logits: Tensor
@@ -63,10 +70,14 @@ class Forwarded:
 
 @frozen
 class Verdict:
-    """accepted: node indices of the accepted path, the anchor (0) first. bonus: one more token,
-    drawn after the last of them. The round commits len(accepted) tokens: drafts plus bonus.
-    near_ties: decisions on the way that rounding could have changed, where a verifier counts
-    them."""
+    """A verifier's decision. The round commits len(accepted) tokens: drafts plus bonus.
+
+    Attributes:
+        accepted: Node indices of the accepted path, the anchor (0) first.
+        bonus: One more token, drawn after the last accepted node.
+        near_ties: Decisions on the path that rounding could have changed, if the verifier counts
+            them.
+    """
 
     accepted: tuple[int, ...]
     bonus: int
@@ -75,9 +86,18 @@ class Verdict:
 
 @frozen
 class Timings:
-    """Seconds of one round or request by stage. verify is the target's forward, judge the
-    decision; `other` is the rest: masks, copies, stop rules, streaming, and a drafter's catching
-    up on tokens committed while it was off."""
+    """Seconds of one round or request by stage.
+
+    Attributes:
+        prefill: The prompt's forward pass.
+        draft: The proposal.
+        grow: The tree and its budget.
+        verify: The target's forward pass.
+        judge: The decision.
+        commit: Moving the accepted K/V.
+        other: Masks, copies, stop rules, streaming, and committed tokens that a drafter receives
+            late because it did not run.
+    """
 
     prefill: float = 0.0
     draft: float = 0.0
@@ -89,26 +109,28 @@ class Timings:
 
     @property
     def total(self) -> float:
-        return (
-            self.prefill
-            + self.draft
-            + self.grow
-            + self.verify
-            + self.judge
-            + self.commit
-            + self.other
-        )
+        """Seconds of all stages."""
+        seconds: tuple[float, ...] = astuple(self)
+        return sum(seconds)
 
 
 @frozen(eq=False)
 class RoundStats:
-    """One round as observers and controllers see it: host-side, frozen, after streaming.
+    """One round as observers and controllers see it: on the host, after streaming.
 
-    request: identifier. round: 0-based. context: committed tokens before the round, anchor
-    included. drafted: whether the drafter was asked. passes: how often its model ran, levels of a
-    tree included. grown: draft nodes grown. budget: of which verified.
-    accepted: drafts committed. committed: tokens committed after stop rules (accepted + bonus
-    unless a stop cut them). tree: the verified tree. verdict: the decision before any cut.
+    Attributes:
+        request: Number of the request.
+        round: 0-based index in the request.
+        context: Committed tokens before the round, the anchor included.
+        drafted: Whether the drafter ran.
+        grown: Draft nodes grown.
+        budget: Draft nodes verified.
+        accepted: Drafts committed.
+        committed: Tokens committed after stop rules: accepted + bonus, unless a stop rule cut them.
+        tree: The verified tree.
+        verdict: The decision, before stop rules.
+        timings: Seconds by stage.
+        passes: Forward passes of the drafter's model, those of the tree's levels included.
     """
 
     request: int
@@ -126,6 +148,6 @@ class RoundStats:
 
     @cached_property
     def offered(self) -> int:
-        """Deepest level at which the accepted path could have gone on."""
+        """Depth of the deepest draft that the accepted path could have included."""
         last = self.verdict.accepted[-1]
         return self.accepted + bool(self.tree.children[last])

@@ -53,7 +53,7 @@ class _Sapling:
         return len(self.tokens) - 1
 
     def tree(self) -> TokenTree:
-        return TokenTree.of(self.tokens, self.parents, self.depths, self.log_rho)
+        return TokenTree.from_lists(self.tokens, self.parents, self.depths, self.log_rho)
 
 
 def random_tree(

@@ -154,7 +154,7 @@ def _first_tokens(
     own = [branches.token_list[child] for child in branches.children[0]]
     chosen = (own, _likeliest(plain, len(own)), _likeliest(mixture, len(own)))
     return {
-        name: TokenTree.of(
+        name: TokenTree.from_lists(
             [anchor, *tokens],
             [-1] + [0] * len(tokens),
             [0] + [1] * len(tokens),

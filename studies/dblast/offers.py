@@ -173,7 +173,7 @@ def merge(anchor: int, trees: Sequence[TokenTree]) -> tuple[TokenTree, list[list
                 depths.append(depths[key[0]] + 1)
             place.append(known[key])
         places.append(place)
-    return TokenTree.of(tokens, parents, depths, [0.0] * len(tokens)), places
+    return TokenTree.from_lists(tokens, parents, depths, [0.0] * len(tokens)), places
 
 
 def _bits(probs: Tensor) -> float:

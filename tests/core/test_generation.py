@@ -469,7 +469,7 @@ def test_the_report_is_plain_data_with_every_promised_field() -> None:
     assert set(report) >= {
         "text", "tokens", "finish_reason", "rounds", "accepted_length",
         "accepted_length_without_bonus", "acceptance_by_depth", "budget", "tokens_per_second",
-        "timings", "speculation", "verifier", "kernels", "near",
+        "timings", "speculation", "verifier", "kernels", "near_ties",
     }  # fmt: skip
     assert set(report["timings"]) == {
         "prefill", "draft", "grow", "verify", "judge", "commit", "other",

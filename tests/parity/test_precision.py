@@ -121,7 +121,7 @@ def scored_in_chunks(target: HFTarget, case: Case, tokens: list[int], size: int)
     for start in range(0, len(tokens) - 1, size):
         chunk = tokens[start : min(start + size, len(tokens) - 1)]
         n = len(chunk)
-        tree = TokenTree.of(chunk, list(range(-1, n - 1)), list(range(n)), [0.0] * n)
+        tree = TokenTree.from_lists(chunk, list(range(-1, n - 1)), list(range(n)), [0.0] * n)
         rows.append(target.forward([(session, tree)])[0].logits.double())
         session.commit(range(n))
     return torch.cat(rows)

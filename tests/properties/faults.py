@@ -34,7 +34,7 @@ def same_but(tree: TokenTree, q: torch.Tensor | None, nodes: list[int] | None = 
     kept = [0, *(nodes or range(1, len(tree)))]
     index = {node: i for i, node in enumerate(kept)}
     assert q is not None
-    return TokenTree.of(
+    return TokenTree.from_lists(
         [tree.token_list[node] for node in kept],
         [index.get(tree.parent_list[node], -1) for node in kept],
         [tree.depth_list[node] for node in kept],
@@ -208,7 +208,7 @@ class PretendsToHaveDrawn(BestFirst):
                 row[tree.token_list[earlier]] = 0.0
                 q[node - 1] = row / row.sum()
         lists = tree.token_list, tree.parent_list, tree.depth_list, tree.log_rho.tolist()
-        return TokenTree.of(*lists, Draws.WITHOUT_REPLACEMENT, q)
+        return TokenTree.from_lists(*lists, Draws.WITHOUT_REPLACEMENT, q)
 
 
 def distributions_along(proposal: Proposal, tree: TokenTree) -> torch.Tensor:

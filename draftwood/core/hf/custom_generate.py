@@ -1,11 +1,11 @@
 """draftwood inside `model.generate(..., custom_generate=...)`.
 
-transformers hands a callable the prompt, the prepared processors and criteria, and the generation
-config; it keeps the streamer and the tokenizer to itself, so they are brought along here.
+transformers passes a callable the prompt, the prepared processors and criteria, and the generation
+config. It does not pass the streamer and the tokenizer, so the caller of `custom_generate` does.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,9 +13,6 @@ from torch import Tensor
 from draftwood.core.errors import RequestError
 from draftwood.core.hf.processors import adapt_stopping
 from draftwood.core.options import GenerationOptions
-
-if TYPE_CHECKING:
-    from draftwood.core.generation import Pipeline
 
 REFUSED = {
     "num_beams": 1,
@@ -26,50 +23,65 @@ REFUSED = {
     "output_attentions": False,
     "output_hidden_states": False,
 }
-"""Generation settings that this decoding cannot honour, with the value that means "not asked"."""
+"""Generation settings that this decoding cannot honour, each with its value when it is off."""
 
 
 def custom_generate(
-    pipeline: "Pipeline", streamer: Any | None = None, seed: int | None = None
+    model: Any,
+    stream: Callable[..., Iterator[Any]],
+    *,
+    streamer: Any | None = None,
+    seed: int | None = None,
 ) -> Callable[..., Any]:
-    """A callable for `model.generate(..., custom_generate=...)` that decodes with `pipeline`.
+    """A callable for `model.generate(..., custom_generate=...)`.
 
-    streamer: a transformers streamer, given the prompt and then tokens as they are committed.
-    seed: of sampling; None takes one from torch's global generator, so `torch.manual_seed` counts.
     The callable takes one prompt (batch 1, no padding) and returns what `generate` would: ids of
     prompt and text, (1, n), or a ModelOutput if `return_dict_in_generate`.
-    Raises RequestError for settings it cannot honour, naming them.
+
+    Args:
+        model: The only model whose `generate` may call it.
+        stream: `Pipeline.stream` of a pipeline that decodes with this model. Its stop strings hold.
+        streamer: A transformers streamer; it gets the prompt and then tokens as they are committed.
+        seed: Of sampling. None takes one from torch's global generator, so that
+            `torch.manual_seed` has its usual effect.
+
+    Raises:
+        RequestError: From the callable, for settings that it cannot honour; it names them.
     """
 
     def decode(
-        model: Any,
+        caller: Any,
         input_ids: Tensor,
         logits_processor: Any,
         stopping_criteria: Any,
         generation_config: Any,
         **model_kwargs: Any,
     ) -> Any:
-        _refuse(pipeline, model, input_ids, generation_config, model_kwargs)
+        if caller is not model:
+            raise RequestError(
+                "this pipeline decodes another model than the one whose generate was called; "
+                "build it with load_pipeline(..., target=model)"
+            )
+        _refuse(input_ids, generation_config, model_kwargs)
         sampled = bool(generation_config.do_sample)
         prompt = input_ids[0].tolist()
-        room = generation_config.max_length - len(prompt)
-        ends = adapt_stopping(stopping_criteria, input_ids.device)
+        is_done = adapt_stopping(stopping_criteria, input_ids.device)
+        drawn_seed = int(torch.randint(2**62, ())) if sampled and seed is None else seed
         options: dict[str, Any] = GenerationOptions(
-            max_new_tokens=room,
-            # The prepared processors already hold temperature and filters, so the distribution is
-            # theirs.
+            max_new_tokens=generation_config.max_length - len(prompt),
+            # The prepared processors already hold temperature and filters.
             temperature=1.0 if sampled else 0.0,
-            eos_token_id=(),  # the criteria know
-            stop_strings=pipeline.generation.stop_strings,
-            seed=_seed(seed) if sampled else 0,
+            eos_token_id=(),  # one of the stopping criteria
+            seed=drawn_seed if sampled else 0,
         ).as_dict()
+        del options["stop_strings"]  # the pipeline's own
         if streamer is not None:
             streamer.put(input_ids.cpu())
         tokens: list[int] = []
-        for chunk in pipeline.stream(
+        for chunk in stream(
             prompt,
             logits_processor=tuple(logits_processor),
-            stops=(lambda ids, _: "criteria" if ends(ids) else None,),
+            stops=(lambda ids, _: "criteria" if is_done(ids) else None,),
             **options,
         ):
             tokens.extend(chunk.tokens)
@@ -88,18 +100,8 @@ def custom_generate(
     return decode
 
 
-def _seed(seed: int | None) -> int:
-    return int(torch.randint(2**62, ())) if seed is None else seed
-
-
-def _refuse(
-    pipeline: "Pipeline", model: Any, input_ids: Tensor, config: Any, model_kwargs: dict[str, Any]
-) -> None:
-    if getattr(pipeline.target, "model", None) is not model:
-        raise RequestError(
-            "this pipeline decodes another model than the one whose generate was called; "
-            "build it with load_pipeline(..., target=model)"
-        )
+def _refuse(input_ids: Tensor, config: Any, model_kwargs: dict[str, Any]) -> None:
+    """Raise RequestError for a call that this decoding cannot honour."""
     if input_ids.shape[0] != 1:
         raise RequestError(f"one prompt at a time: got a batch of {input_ids.shape[0]}")
     mask = model_kwargs.get("attention_mask")
@@ -108,8 +110,8 @@ def _refuse(
     caches = (model_kwargs.get(name) for name in ("cache", "past_key_values"))
     if any(cache is not None and cache.get_seq_length() for cache in caches):
         raise RequestError("a warm cache cannot be continued: the drafter has no context for it")
-    asked = [
-        name for name, unset in REFUSED.items() if getattr(config, name, unset) not in (unset, None)
+    refused = [
+        name for name, off in REFUSED.items() if getattr(config, name, off) not in (off, None)
     ]
-    if asked:
-        raise RequestError(f"custom_generate cannot honour: {', '.join(asked)}")
+    if refused:
+        raise RequestError(f"custom_generate cannot honour: {', '.join(refused)}")

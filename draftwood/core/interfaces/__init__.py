@@ -1,7 +1,7 @@
-"""The five interfaces. Four are kinds of plugin; `Target` is what they all work for.
+"""The five interfaces. Four are kinds of plugin; `Target` is the model that they speed up.
 
-Plugins are immutable. Drafter and target open mutable per-request sessions, which own tensors;
-controllers keep frozen state that goes in and comes out; policies and verifiers keep none.
+Plugins are immutable. Drafter and target open mutable sessions for each request, which own tensors;
+controllers take frozen state and return it; policies and verifiers keep none.
 """
 
 from draftwood.core.interfaces.controller import (

@@ -1,4 +1,4 @@
-"""The budget controller: decides how much tree is worth the target's time on this machine."""
+"""The budget controller: decides how many nodes to verify on this machine."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -14,30 +14,34 @@ R = TypeVar("R")
 
 
 class CostProbe(Protocol):
-    """How forwards of one target can be priced on one machine.
+    """Costs of a target's forward passes on one machine.
 
-    flops and bytes are counts for s tokens on c tokens of context.
+    `tokens` are the nodes of the tree, the anchor included; `context` the committed tokens before.
     """
 
     @property
     def identity(self) -> Mapping[str, str]:
-        """What the prices hold for (device, dtype, model, attention, versions): the key of a
+        """What the costs hold for (device, dtype, model, attention, versions): the key of a
         stored calibration."""
         ...
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Tokens that a forward is padded to: one costs what the next of these does. Empty where
-        every size is run as it is."""
+        """Sizes that forward passes are padded to, ascending: a pass costs what the next size
+        costs. Empty where passes are not padded."""
         ...
 
     def seconds(self, tokens: int, context: int) -> float:
-        """Time one forward of a tree of `tokens` nodes on `context` tokens; runs it."""
+        """Run one forward pass and time it."""
         ...
 
-    def flops(self, tokens: int, context: int) -> float: ...
+    def flops(self, tokens: int, context: int) -> float:
+        """Floating-point operations of a forward pass."""
+        ...
 
-    def bytes(self, tokens: int, context: int) -> float: ...
+    def bytes(self, tokens: int, context: int) -> float:
+        """Bytes of memory traffic of a forward pass."""
+        ...
 
     def peaks(self) -> tuple[float, float]:
         """(FLOP/s, bytes/s) that this device reaches, measured by a short probe."""
@@ -46,8 +50,12 @@ class CostProbe(Protocol):
 
 @frozen
 class ControllerState(Generic[M, R]):
-    """What a controller knows. machine: outlives requests (times). request: does not (how well
-    this text is accepted)."""
+    """What a controller has learned.
+
+    Attributes:
+        machine: Outlives requests, such as times.
+        request: Of one request, such as the acceptance of its text.
+    """
 
     machine: M
     request: R
@@ -55,9 +63,11 @@ class ControllerState(Generic[M, R]):
 
 @frozen
 class Forecast:
-    """What a controller expected of a round, by its budget 0..N.
+    """What a controller expected of a round, by budget 0..N.
 
-    tokens: (N+1,) committed. seconds: (N+1,) of the whole round, the draft included.
+    Attributes:
+        tokens: (N+1,) committed tokens.
+        seconds: (N+1,) of the whole round, the draft included.
     """
 
     tokens: tuple[float, ...]
@@ -67,42 +77,50 @@ class Forecast:
 class BudgetController(ABC, Generic[M, R]):
     """Decides the budget of each round. Pure: frozen state in, frozen state out.
 
-    Nothing it sees depends on the target's logits of the round it decides about.
+    No argument depends on the target's logits of the round that is decided.
     """
 
     @abstractmethod
     def init(self, costs: CostProbe) -> M:
-        """What is known of the machine when a pipeline is built: stored, probed or a prior."""
+        """The machine state of a new pipeline: stored, probed or a prior."""
 
     @abstractmethod
     def open(self) -> R:
-        """What is known of a request before its first round."""
+        """The request state before a request's first round."""
 
     @abstractmethod
     def before_draft(self, ctx: RoundContext, state: ControllerState[M, R]) -> Limits:
-        """Most nodes worth drafting this round; 0 is a plain step, and no draft is made."""
+        """Limits of this round's tree. With 0 nodes the round is a plain step without a draft."""
 
     def should_expand(
         self, growth: TokenTree, ctx: RoundContext, state: ControllerState[M, R]
     ) -> bool:
-        """Whether one more level is worth a drafter pass, given the tree so far."""
+        """Whether one more level pays for a forward pass of the drafter, given the tree so far."""
         return True
 
     def choose(self, tree: TokenTree, ctx: RoundContext, state: ControllerState[M, R]) -> int:
-        """How many draft nodes of a grown tree to verify, 0..tree.nodes. Deterministic trees
-        only: the engine never asks for drawn ones, whose distribution a cut would change."""
+        """How many draft nodes of a grown tree to verify, 0..tree.nodes.
+
+        Called for deterministic trees only: cutting drawn ones would change their distribution.
+        """
         return tree.nodes
 
     def observe(self, stats: RoundStats, state: ControllerState[M, R]) -> ControllerState[M, R]:
-        """What is known after a round."""
+        """The state after a round."""
         return state
 
     def forecast(self, stats: RoundStats, state: ControllerState[M, R]) -> Forecast | None:
-        """What it expected of a round that `stats` describes, state being what was known before
-        it; None if it predicts nothing. Asked after the fact, by reports: its cost is no round's,
-        and of `stats` it may use the context, whether a draft was made, and the verified tree."""
+        """What the controller expected of a round; None if it predicts nothing.
+
+        Called by reports after the round, so its cost is not part of any round.
+
+        Args:
+            stats: Of the round. A forecast may use its context, whether a draft was made, and the
+                verified tree, and nothing else.
+            state: As it was before the round.
+        """
         return None
 
     def explain(self, state: ControllerState[M, R]) -> str | None:
-        """A sentence for the result when speculation did not run or was switched off."""
+        """One sentence for the result if speculation did not run or was switched off."""
         return None

@@ -20,10 +20,12 @@ class DraftSession(ABC):
 
     @abstractmethod
     def commit(self, tokens: Sequence[int], features: Tensor | None) -> None:
-        """Committed tokens whose K/V the target now holds, in order, once each.
+        """Receive committed tokens whose K/V the target holds, in order, each token once.
 
-        features: (len(tokens), len(taps) * H), the tapped outputs at these tokens, None if the
-        drafter taps nothing. The anchor is not among them: its features do not exist yet.
+        Args:
+            tokens: Without the anchor, whose features do not exist yet.
+            features: (len(tokens), len(taps) * H), the tapped outputs at these tokens; None if the
+                drafter taps no layer.
         """
 
     @abstractmethod
@@ -33,10 +35,14 @@ class DraftSession(ABC):
 
 @frozen(eq=False)
 class DraftWork:
-    """What one request gives to `Drafter.propose`.
+    """What `Drafter.propose` gets for one request.
 
-    anchor: last committed token. position: its 0-based position, so a node of depth d stands at
-    position + d. limits: what the controller allows. rng: the drafter's own stream.
+    Attributes:
+        session: The request's session.
+        anchor: The last committed token.
+        position: 0-based position of the anchor; a node of depth d is at position + d.
+        limits: What the controller allows.
+        rng: The drafter's own stream of draws.
     """
 
     session: DraftSession
@@ -49,12 +55,12 @@ class DraftWork:
 class Drafter(ABC):
     """Proposes a distribution over the next tokens. Immutable; state lives in sessions.
 
-    A plugin author writes this class and a registration hook (see
-    `draftwood.core.registry.plugin.Plugin`)."""
+    A plugin consists of such a class and a registration hook (see `draftwood.Plugin`).
+    """
 
     @property
     def taps(self) -> tuple[int, ...]:
-        """0-based target layers whose outputs `commit` needs; () for none."""
+        """0-based target layers whose outputs `DraftSession.commit` needs; () for none."""
         return ()
 
     def bind(self, target: Target) -> "Drafter":

@@ -2,19 +2,16 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from draftwood.core.errors import UnsupportedTarget
+from draftwood.core.interfaces.controller import CostProbe
+from draftwood.core.kernels.graphs import Capturing
 from draftwood.core.kernels.protocol import Kernels
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Forwarded
-
-if TYPE_CHECKING:
-    from draftwood.core.interfaces.controller import CostProbe
-    from draftwood.core.kernels.graphs import Capturing
 
 
 class TargetSession(ABC):
@@ -23,17 +20,20 @@ class TargetSession(ABC):
     @property
     @abstractmethod
     def length(self) -> int:
-        """Tokens whose K/V is held: everything committed but the anchor."""
+        """Tokens whose K/V is held: all committed tokens but the anchor."""
 
     @abstractmethod
     def prefill(self, ids: Sequence[int]) -> Forwarded:
-        """Run the prompt (at least one token), keep its K/V. Only on a fresh session."""
+        """Run the prompt (at least one token) and keep its K/V. Only on a new session."""
 
     @abstractmethod
     def commit(self, path: Sequence[int]) -> None:
-        """Keep the K/V of these nodes of the last forward, in order, and drop the others'.
+        """Keep the K/V of some nodes of the last forward pass, in order, and drop the others'.
 
-        path: node indices, the anchor (0) first. Its cost does not grow with the context.
+        The cost does not grow with the context.
+
+        Args:
+            path: Node indices, the anchor (0) first.
         """
 
     @abstractmethod
@@ -44,8 +44,11 @@ class TargetSession(ABC):
 class Target(ABC):
     """A causal language model that scores trees.
 
-    vocab_size: width V of its logits. max_context: most tokens it can hold, None if unbounded.
-    eos_token_ids: tokens that end a text by default. device: where its tensors are.
+    Attributes:
+        vocab_size: Width V of its logits.
+        max_context: Most tokens that it can hold; None if unbounded.
+        eos_token_ids: Tokens that end a text by default.
+        device: Where its logits are.
     """
 
     vocab_size: int
@@ -55,29 +58,39 @@ class Target(ABC):
 
     @abstractmethod
     def open(self, taps: Sequence[int] = (), kernels: Kernels | None = None) -> TargetSession:
-        """A session for one request. taps: 0-based layers whose output is returned as features;
-        "after layer l" is hidden_states[l + 1], for the last layer after the final norm."""
+        """A session for one request.
 
-    @abstractmethod
-    def forward(self, work: Sequence[tuple[TargetSession, TokenTree]]) -> Sequence[Forwarded]:
-        """Logits after every node of each tree, its tokens attending to the session's context and
-        their own ancestors. Nothing is committed; a second forward replaces the first.
-
-        Version 1 raises NotImplementedError for more than one request.
+        Args:
+            taps: 0-based layers whose outputs are returned as features. The output of layer l is
+                hidden_states[l + 1]; of the last layer it is taken after the final norm.
+            kernels: Attention and compaction kernels; None for the model's own.
         """
 
     @abstractmethod
-    def costs(self, clock: Callable[[], float], kernels: Kernels | None = None) -> "CostProbe":
-        """How to price forwards of this target on this machine, of sessions with `kernels`."""
+    def forward(self, work: Sequence[tuple[TargetSession, TokenTree]]) -> Sequence[Forwarded]:
+        """Logits after every node of each tree.
+
+        A node attends to the session's context and to its own ancestors. Nothing is committed; a
+        second forward pass replaces the first.
+
+        Raises:
+            NotImplementedError: More than one request, in version 1.
+        """
+
+    @abstractmethod
+    def costs(self, clock: Callable[[], float], kernels: Kernels | None = None) -> CostProbe:
+        """Costs of this target's forward passes on this machine, in sessions with `kernels`."""
 
     def traced_flops(self) -> Callable[[int, int], float]:
-        """(tokens, context) -> operations of a forward, counted by tracing it. Raises
-        UnsupportedTarget for a target that cannot be traced; `costs` has a closed form."""
+        """(tokens, context) -> operations of a forward pass, counted by tracing it.
+
+        Raises:
+            UnsupportedTarget: The target cannot be traced; `costs` has a closed form.
+        """
         raise UnsupportedTarget(f"{type(self).__name__} cannot be traced")
 
-    def capturing(self) -> "Capturing | None":
-        """How passes that run beside its forwards are captured, for the caller to keep; None where
-        nothing is captured."""
+    def capturing(self) -> Capturing | None:
+        """How forward passes beside the target's are captured; None where nothing is captured."""
         return None
 
     def vocabulary(self) -> Mapping[str, int] | None:

@@ -9,7 +9,7 @@ from draftwood.core.tree import TokenTree
 from draftwood.core.values import Limits
 
 ShouldExpand = Callable[[TokenTree], bool]
-"""Asked with the tree so far before a level that costs a drafter pass: is it worth it?"""
+"""(tree so far) -> whether one more level pays for a forward pass of the drafter."""
 
 
 class TreePolicy(ABC):
@@ -24,8 +24,16 @@ class TreePolicy(ABC):
         should_expand: ShouldExpand,
         rng: Randomness,
     ) -> TokenTree:
-        """A tree of at most `limits.nodes` draft nodes in growth order, node 0 the anchor.
+        """A tree in growth order, node 0 the anchor. Every prefix of it is a valid tree.
 
-        Every prefix of the result is a valid tree. Drawn trees carry the distributions they were
-        drawn from, take their draws from `rng` keyed by position, and drop nothing they have drawn.
-        `should_expand` is asked only between levels of a proposal with `pass_per_level`."""
+        `draftwood.TreeBuilder` builds one node by node. The engine validates the result.
+
+        Args:
+            anchor: The last committed token.
+            proposal: Conditional distributions along paths.
+            limits: At most `limits.nodes` draft nodes, at most `limits.depth` deep.
+            should_expand: Called only between levels of a proposal with `pass_per_level`; stop
+                growing when it returns False.
+            rng: Draws of a drawn tree, keyed by position. A drawn tree carries the distributions it
+                was drawn from, and drops no node that was drawn.
+        """

@@ -4,7 +4,8 @@ from abc import ABC, abstractmethod
 
 from torch import Tensor
 
-from draftwood.core.interfaces.target import Kernels, Target
+from draftwood.core.interfaces.target import Target
+from draftwood.core.kernels.protocol import Kernels
 from draftwood.core.options import Sampling
 from draftwood.core.randomness import Randomness
 from draftwood.core.tree import TokenTree
@@ -12,11 +13,14 @@ from draftwood.core.values import Verdict
 
 
 class NodeDistributions(ABC):
-    """p at each node of a tree, lazily, after all processors with that node's own path.
+    """p at each node of a tree, after all processors with that node's own path.
 
-    size: N+1. greedy: distributions are one-hot and `argmax` is cheap. round: index of the round,
-    for draws that must differ between rounds at one position. sampling: what makes a distribution
-    of `scores`."""
+    Attributes:
+        size: N+1.
+        greedy: Distributions are one-hot and `argmax` is cheap.
+        round: Index of the round, for draws that must differ between rounds at one position.
+        sampling: Turns `scores` into distributions.
+    """
 
     size: int
     greedy: bool
@@ -25,45 +29,52 @@ class NodeDistributions(ABC):
 
     @abstractmethod
     def probs(self, node: int) -> Tensor:
-        """(V,) distribution of the token after `node`, float32 in decoding and float64 under the
-        oracle.
+        """(V,) distribution of the token after `node`.
 
-        Raises NonFiniteLogits naming the node if its row is NaN or has no finite entry.
+        It is float32 in decoding and float64 under the testing oracle.
+
+        Raises:
+            NonFiniteLogits: The node's row is NaN or has no finite entry.
         """
 
     @abstractmethod
     def argmax(self, node: int) -> int:
-        """The most likely token after `node` (the first of equal ones)."""
+        """The most likely token after `node`; of equal ones the first."""
 
     @abstractmethod
     def position(self, node: int) -> int:
         """Absolute 0-based position of the token after `node`: the key of its draws."""
 
     def scores(self) -> Tensor:
-        """(N+1, V) of all nodes at once, where the target left them, after processors and before
-        temperature and filters: for verifiers that make distributions on the device.
+        """(N+1, V) of all nodes, on the target's device, before temperature and filters.
 
-        Nothing is checked, and where there is no processor nothing is computed. A row from which
-        no token can be drawn, NaN or without a finite entry, is the caller's to refuse.
+        For verifiers that compute distributions on the device. Rows are not checked: the caller
+        must reject a row that is NaN or has no finite entry.
         """
         raise NotImplementedError(f"{type(self).__name__} gives distributions, one node at a time")
 
 
 class Verifier(ABC):
-    """Judges a tree. Immutable."""
+    """Judges a tree. Immutable.
+
+    Attributes:
+        kernels: Attention and compaction kernels for the target; None for the model's own.
+    """
 
     kernels: Kernels | None = None
 
     @property
     def name(self) -> str:
-        """What judges, for reports."""
+        """The verifier's name in reports."""
         return type(self).__name__.lower()
 
     @property
     def reference(self) -> "Verifier | None":
-        """The verifier whose decisions this one makes by other means, given the same keys; None
-        for one that takes its draws from a `Randomness` itself. Whatever enumerates draws, or
-        proves a distribution, works on the reference, and compares decisions with it."""
+        """The verifier on the host that makes the same decisions from the same keys.
+
+        None for a verifier that takes its draws from a `Randomness`. Enumeration and proofs of the
+        output distribution use the reference, and compare decisions with it.
+        """
         return None
 
     def bind(self, target: Target) -> "Verifier":
@@ -78,5 +89,9 @@ class Verifier(ABC):
     def judge(self, distributions: NodeDistributions, tree: TokenTree, rng: Randomness) -> Verdict:
         """Walk `tree` and commit tokens whose distribution is the target's.
 
-        distributions: p at each of the N+1 nodes. rng: the verifier's own stream; draws are keyed
-        by the absolute position of the token they decide, never by call order."""
+        Args:
+            distributions: p at each of the N+1 nodes.
+            tree: The verified tree.
+            rng: The verifier's own stream. Draws are keyed by the absolute position of the token
+                that they decide, never by call order.
+        """

@@ -54,4 +54,4 @@ def best_first_search(
             step = ahead[1][0]
             if step > -infinity:
                 push(fringe, (cost - step, level + 1, node, 0, ahead))
-    return TokenTree.of(tokens, parents, depths, log_rho)
+    return TokenTree.from_lists(tokens, parents, depths, log_rho)

@@ -95,7 +95,7 @@ def lottery_chain(anchor: int, mixture: Mixture, drawn: int, length: int) -> Tok
     q = mass.new_zeros((length, mixture.vocabulary.size))
     q.scatter_add_(1, paths.T, mass.T)
     scores = (mass * same).sum(0).log().cumsum(0)
-    return TokenTree.of(
+    return TokenTree.from_lists(
         [anchor, *chain.tolist()],
         list(range(-1, length)),
         list(range(length + 1)),
@@ -122,7 +122,7 @@ def _merged(
     order = sorted(found, key=lambda prefix: (-found[prefix], len(prefix), prefix))[:nodes]
     index = {prefix: i for i, prefix in enumerate(order, 1)}
     index[()] = 0
-    return TokenTree.of(
+    return TokenTree.from_lists(
         [anchor, *(prefix[-1] for prefix in order)],
         [-1, *(index[prefix[:-1]] for prefix in order)],
         [0, *(len(prefix) for prefix in order)],

@@ -165,7 +165,7 @@ class _Levels:
                 _after(0, depths[order]),
                 _after(0.0, scores[order]),
             )
-        return TokenTree.of(
+        return TokenTree.from_lists(
             [anchor, *tokens[order].tolist()],
             [-1, *parents.tolist()],
             [0, *depths[order].tolist()],

@@ -91,7 +91,7 @@ def _tree(anchor: int, found: Sequence[Node], nodes: int) -> TokenTree:
     order = sorted(found, key=lambda node: (-node[0], len(node[1]), node[1]))[:nodes]
     index: dict[tuple[int, ...], int] = {(): 0}
     index |= {path: i for i, (_, path, _) in enumerate(order, 1)}
-    return TokenTree.of(
+    return TokenTree.from_lists(
         [anchor, *(token for *_, token in order)],
         [-1, *(index[path[:-1]] for _, path, _ in order)],
         [0, *(len(path) for _, path, _ in order)],

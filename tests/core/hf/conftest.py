@@ -121,7 +121,7 @@ def random_tree() -> Callable[[int, random.Random], TokenTree]:
             parents.append(parent)
             depths.append(depths[parent] + 1)
         tokens = [rng.randrange(VOCAB) for _ in parents]
-        return TokenTree.of(tokens, parents, depths, [0.0] * len(parents))
+        return TokenTree.from_lists(tokens, parents, depths, [0.0] * len(parents))
 
     return build
 

@@ -44,7 +44,7 @@ def test_a_chain_deeper_than_the_window_scores_like_text(
 ):
     target, model = tiny_target(architecture, attention), tiny_model(architecture, attention)
     prompt, drafts = prompt_of(3), prompt_of(20, seed=2)
-    tree = TokenTree.of(drafts, list(range(-1, 19)), list(range(20)), [0.0] * 20)
+    tree = TokenTree.from_lists(drafts, list(range(-1, 19)), list(range(20)), [0.0] * 20)
     session = target.open()
     session.prefill(prompt)
     logits = target.forward([(session, tree)])[0].logits
@@ -65,7 +65,7 @@ def test_a_siblings_token_does_not_move_other_branches(
         changed = rng.randrange(1, 10)
         tokens = list(tree.token_list)
         tokens[changed] = (tokens[changed] + 1) % 61
-        other = TokenTree.of(tokens, tree.parent_list, tree.depth_list, [0.0] * 10)
+        other = TokenTree.from_lists(tokens, tree.parent_list, tree.depth_list, [0.0] * 10)
         a, b = (target.forward([(session, t)])[0].logits for t in (tree, other))
         for node in range(10):
             moved = (a[node] - b[node]).abs().max()
@@ -114,7 +114,7 @@ def test_positions_past_the_limit_are_a_request_error(tiny_target):
     session.prefill([1] * 319)
     target.forward([(session, TokenTree.root(1))])
     with pytest.raises(RequestError, match="past the 320"):
-        target.forward([(session, TokenTree.of([1, 2], [-1, 0], [0, 1], [0.0, 0.0]))])
+        target.forward([(session, TokenTree.from_lists([1, 2], [-1, 0], [0, 1], [0.0, 0.0]))])
     with pytest.raises(RequestError, match="past the 320"):
         target.open().prefill([1] * 321)
 

@@ -37,7 +37,7 @@ class Dense:
         self.calls = []
 
     def ancestors(self, parents):
-        tree = TokenTree.of(parents.tolist(), parents.tolist(), [0] * len(parents), [0.0])
+        tree = TokenTree.from_lists(parents.tolist(), parents.tolist(), [0] * len(parents), [0.0])
         return torch.from_numpy(ancestor_words(tree.ancestors()))
 
     def attend(self, query, keys, values, mask, *, scaling, window=None, softcap=None):
@@ -104,7 +104,7 @@ def test_levels_are_masked_by_what_they_see(tiny_target, random_tree):
 def test_only_sessions_opened_with_kernels_use_them(fresh_model):
     model = fresh_model("llama")
     target, kernels = HFTarget(model), Dense()
-    tree = TokenTree.of([3, 4, 5], [-1, 0, 0], [0, 1, 1], [0.0] * 3)
+    tree = TokenTree.from_lists([3, 4, 5], [-1, 0, 0], [0, 1, 1], [0.0] * 3)
     plain, own = target.open(), target.open(kernels=kernels)
     kernels.calls.clear()  # those of the check
     plain.prefill([1, 2])

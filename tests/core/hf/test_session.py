@@ -116,7 +116,7 @@ def test_a_commit_moves_rows_inside_the_same_buffers(tiny_target):
     target = tiny_target("qwen3")
     session = target.open()
     session.prefill(list(range(40)))
-    tree = TokenTree.of([1, 2, 3, 4, 5], [-1, 0, 0, 2, 2], [0, 1, 1, 2, 2], [0.0] * 5)
+    tree = TokenTree.from_lists([1, 2, 3, 4, 5], [-1, 0, 0, 2, 2], [0, 1, 1, 2, 2], [0.0] * 5)
 
     def addresses():
         layers = session.cache.layers
@@ -194,7 +194,7 @@ def test_a_wrong_path_is_refused_and_changes_nothing(path, tiny_target):
     target = tiny_target("llama")
     session = target.open()
     session.prefill([1, 2])
-    target.forward([(session, TokenTree.of([3, 4, 5], [-1, 0, 0], [0, 1, 1], [0.0] * 3))])
+    target.forward([(session, TokenTree.from_lists([3, 4, 5], [-1, 0, 0], [0, 1, 1], [0.0] * 3))])
     with pytest.raises(TreeError, match="cannot commit"):
         session.commit(path)
     assert session.length == 2

@@ -19,7 +19,7 @@ from draftwood.plugins.verifiers.match import Match
 from draftwood.testing import OracleDrafter
 from draftwood.testing.oracle import OracleDraftSession
 
-TREE = TokenTree.of([3, 4, 5], [-1, 0, 0], [0, 1, 1], [0.0] * 3)
+TREE = TokenTree.from_lists([3, 4, 5], [-1, 0, 0], [0, 1, 1], [0.0] * 3)
 
 
 def hooks_on(model):

@@ -70,7 +70,7 @@ def tree_of(nodes: int, depth: int = 10, best: float = 0.7) -> TokenTree:
         if level < depth:
             for below, share in enumerate(shares):
                 heapq.heappush(fringe, (cost - math.log(share), level + 1, node, below))
-    return TokenTree.of(tokens, parents, depths, log_rho)
+    return TokenTree.from_lists(tokens, parents, depths, log_rho)
 
 
 @define

@@ -15,7 +15,7 @@ from draftwood.plugins.verifiers.match import Match
 from draftwood.testing import Enumerating, outcomes
 
 V = 4
-TREE = TokenTree.of([0, 1, 2, 3, 1, 2], [-1, 0, 0, 1, 1, 4], [0, 1, 1, 2, 2, 3], [0.0] * 6)
+TREE = TokenTree.from_lists([0, 1, 2, 3, 1, 2], [-1, 0, 0, 1, 1, 4], [0, 1, 1, 2, 2, 3], [0.0] * 6)
 """0 - 1 - 3
      |   1 - 2
      2"""
@@ -113,7 +113,7 @@ def test_greedy_decoding_draws_nothing() -> None:
 
 @pytest.mark.covers("unverifiable-draws")
 def test_a_repeated_sibling_is_no_second_chance() -> None:
-    tree = TokenTree.of(
+    tree = TokenTree.from_lists(
         [0, 1, 1], [-1, 0, 0], [0, 1, 1], [0.0] * 3, Draws.IID, torch.full((2, V), 0.25)
     )
     verdict = Match().judge(distributions_of(peaked([1, 2, 2]), tree), tree, Seeded(0))

@@ -16,8 +16,8 @@ from draftwood.testing import Enumerating, outcomes
 V = 3
 FORMS = torch.tensor([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.1, 0.2, 0.7]], dtype=torch.float64)
 Q = torch.tensor([[0.2, 0.2, 0.6], [0.5, 0.4, 0.1]], dtype=torch.float64)
-CHAIN = TokenTree.of([0, 2, 0], [-1, 0, 1], [0, 1, 2], [0.0] * 3, Draws.IID, Q)
-STAR = TokenTree.of([0, 2, 1], [-1, 0, 0], [0, 1, 1], [0.0] * 3, Draws.IID, Q)
+CHAIN = TokenTree.from_lists([0, 2, 0], [-1, 0, 1], [0, 1, 2], [0.0] * 3, Draws.IID, Q)
+STAR = TokenTree.from_lists([0, 2, 1], [-1, 0, 0], [0, 1, 1], [0.0] * 3, Draws.IID, Q)
 
 
 def judged_again(verifier: Verifier, rounds: tuple[int, int]) -> int:

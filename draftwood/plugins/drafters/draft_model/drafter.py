@@ -97,7 +97,7 @@ class ModelSession(DraftSession):
     def _score(self, tokens: Sequence[int]) -> Tensor:
         """Run these tokens behind the committed ones; returns the last one's logits, (1, V)."""
         depths = list(range(len(tokens)))
-        chain = TokenTree.of(list(tokens), [-1, *depths[:-1]], depths, [0.0] * len(tokens))
+        chain = TokenTree.from_lists(list(tokens), [-1, *depths[:-1]], depths, [0.0] * len(tokens))
         (forwarded,) = self.scorer.forward([(self.inner, chain)])
         return forwarded.logits[-1:]
 

@@ -117,7 +117,7 @@ def _read(ruling: Tensor, tree: TokenTree) -> list[int]:
     scores = tree.log_rho.view(torch.int64)
     words = torch.cat([ruling, tree.tokens, tree.parents, tree.depths, scores]).cpu()
     ruled, tokens, parents, depths, scores = words.split([ruling.shape[0], *[size] * 4])
-    tree.remember(
+    tree.keep_lists(
         tokens=tokens.tolist(),
         parents=parents.tolist(),
         depths=depths.tolist(),

@@ -25,7 +25,7 @@ def tree_of(parents):
     depths = [0]
     for parent in parents[1:]:
         depths.append(depths[parent] + 1)
-    return TokenTree.of([0] * len(parents), parents, depths, [0.0] * len(parents))
+    return TokenTree.from_lists([0] * len(parents), parents, depths, [0.0] * len(parents))
 
 
 def random_tree(nodes, seed, reach=4):

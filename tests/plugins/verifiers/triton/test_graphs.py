@@ -65,7 +65,7 @@ def test_padding_moves_no_score(target):
         for parent in parents[1:]:
             depths.append(depths[parent] + 1)
         tokens = rng.sample(range(VOCAB), nodes + 1)
-        tree = TokenTree.of(tokens, parents, depths, [0.0] * (nodes + 1))
+        tree = TokenTree.from_lists(tokens, parents, depths, [0.0] * (nodes + 1))
         found, expected = (target.forward([(session, tree)])[0] for session in (own, plain))
         torch.testing.assert_close(found.logits, expected.logits, rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(found.features, expected.features, rtol=1e-4, atol=1e-4)
