@@ -34,8 +34,9 @@ from draftwood.core.generation import Pipeline
 from draftwood.plugins.controllers.options import RooflineOptions
 from draftwood.plugins.controllers.roofline import Roofline
 from draftwood.plugins.controllers.roofline.calibration import CountedCosts, calibrate
-from draftwood.plugins.controllers.roofline.prices import Prices
-from draftwood.plugins.controllers.roofline.probing import CONTEXTS, Probe, probed
+from draftwood.plugins.controllers.roofline.cost_model import CostModel
+from draftwood.plugins.controllers.roofline.measuring import CONTEXTS, Probe
+from draftwood.plugins.controllers.roofline.probing import probe_machine
 
 RECOVERED = 0.20
 """An error below this counts as having followed the machine."""
@@ -82,12 +83,16 @@ class Rounds:
     """Rounds of real decoding, text after text, by an engine that learns its prices."""
 
     def __init__(
-        self, pipeline: Pipeline, prices: Prices, prompts: Sequence[Any], clock: Callable[[], float]
+        self,
+        pipeline: Pipeline,
+        costs: CostModel,
+        prompts: Sequence[Any],
+        clock: Callable[[], float],
     ) -> None:
         parts = pipeline.engine
         controller = Roofline(RooflineOptions())
         # Given prices, so nothing is probed or read from disk.
-        controller.init = lambda costs: prices  # type: ignore[method-assign]
+        controller.init = lambda probe: costs  # type: ignore[method-assign]
         self.pipeline = pipeline
         self.engine = Engine(
             parts.target, parts.verifier, parts.drafter, parts.tree, controller, clock
@@ -96,8 +101,8 @@ class Rounds:
         self._run: Run | None = None
 
     @property
-    def prices(self) -> Prices:
-        found: Prices = self.engine.machine
+    def costs(self) -> CostModel:
+        found: CostModel = self.engine.machine
         return found
 
     def take(self, count: int) -> Iterator[Seen]:
@@ -107,7 +112,7 @@ class Rounds:
                 prompt = next(self._prompts).encode(self.pipeline.tokenizer)
                 request = self.pipeline.request(prompt, max_new_tokens=TOKENS, seed=0)
                 self._run = self.engine.open(request)
-            before = self.prices
+            before = self.costs
             (step,) = self.engine.step([self._run])
             if step.stats is None:
                 continue
@@ -116,10 +121,10 @@ class Rounds:
             yield Seen(predicted, step.stats.timings.verify)
 
 
-def error(prices: Prices, points: Sequence[Probe], factor: float = 1.0) -> float:
+def error(costs: CostModel, points: Sequence[Probe], factor: float = 1.0) -> float:
     """Median absolute relative error, of times `factor` as long as were measured."""
     return statistics.median(
-        abs(float(prices.forward(p.tokens, p.context)) / (factor * p.seconds) - 1.0) for p in points
+        abs(float(costs.forward(p.tokens, p.context)) / (factor * p.seconds) - 1.0) for p in points
     )
 
 
@@ -130,7 +135,7 @@ def rounds_to_recover(
     `most`."""
     clock.factor = factor
     for number, _ in enumerate(rounds.take(most), 1):
-        if error(rounds.prices, points, factor) < RECOVERED:
+        if error(rounds.costs, points, factor) < RECOVERED:
             return number
     return None
 
@@ -167,7 +172,7 @@ def measure(
     costs: Any = target.costs(time.perf_counter)
     with suppress(UnsupportedTarget):  # the closed form will do
         costs = CountedCosts(costs, target.traced_flops())
-    coarse, probes = probed(costs, time.perf_counter, RooflineOptions().probe_seconds)
+    coarse, probes = probe_machine(costs, time.perf_counter, RooflineOptions().probe_seconds)
     whole = calibrate(costs, repeats)
     seen = {(probe.tokens, probe.context) for probe in probes}
     points = [p for p in whole.held_out if (p.tokens, p.context) not in seen]
@@ -175,13 +180,13 @@ def measure(
     after = Rounds(pipeline, coarse, prompts, time.perf_counter)
     list(after.take(rounds))
     clock = Dilated()
-    slowed = Rounds(pipeline, whole.prices, prompts, clock)
+    slowed = Rounds(pipeline, whole.model, prompts, clock)
     list(slowed.take(rounds))
-    before = error(slowed.prices, points)
-    at_once = error(slowed.prices, points, 2.0)
+    before = error(slowed.costs, points)
+    at_once = error(slowed.costs, points, 2.0)
     recovered = rounds_to_recover(slowed, clock, points, 2.0, 100)
 
-    beside = Rounds(pipeline, whole.prices, prompts, time.perf_counter)
+    beside = Rounds(pipeline, whole.model, prompts, time.perf_counter)
     alone = list(beside.take(rounds))
     with busy(processes):
         among = list(beside.take(rounds))
@@ -191,10 +196,10 @@ def measure(
         "contexts": sorted({p.context for p in points}),
         "probed_contexts": list(CONTEXTS),
         "rounds": rounds,
-        "calibrated": error(whole.prices, points),
+        "calibrated": error(whole.model, points),
         "calibrated_roofs_alone": whole.quality()["roof_median"],
         "coarse": error(coarse, points),
-        "coarse_after_rounds": error(after.prices, points),
+        "coarse_after_rounds": error(after.costs, points),
         "doubled": {"before": before, "at_once": at_once, "rounds_to_recover": recovered},
         "busy": {
             "processes": processes,

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from draftwood.plugins.controllers.roofline.prices import Prices, Roof
-from draftwood.plugins.controllers.roofline.probing import Probe
+from draftwood.plugins.controllers.roofline.cost_model import CostModel
+from draftwood.plugins.controllers.roofline.measuring import Probe
+from draftwood.plugins.controllers.roofline.roof import Roof
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "prediction.py"
 
@@ -26,7 +27,7 @@ def prediction():
 
 def linear(start=0.01, step=0.001):
     line = (start, step, 0.0, 0.0, 0.0)
-    return Prices(Roof(line, line))
+    return CostModel(Roof(line, line))
 
 
 POINTS = [Probe(s, c, 0.01 + 0.001 * s) for s in (1, 8, 64) for c in (64, 2048)]
@@ -50,11 +51,11 @@ def test_the_error_is_relative_to_what_was_measured(prediction):
 
 def test_rounds_are_counted_until_the_machine_is_followed(prediction):
     class Scripted:
-        prices = linear()
+        costs = linear()
 
         def take(self, count):
             for number in range(1, count + 1):
-                self.prices = linear(0.02, 0.002) if number >= 5 else linear()
+                self.costs = linear(0.02, 0.002) if number >= 5 else linear()
                 yield prediction.Seen(1.0, 1.0)
 
     clock = prediction.Dilated(lambda: 0.0)

@@ -1,4 +1,4 @@
-"""The same budget every round: the baseline that adaptive controllers are compared with."""
+"""The plugin `fixed`: one budget for all rounds, the baseline of adaptive controllers."""
 
 from draftwood.core.interfaces.controller import BudgetController, ControllerState, CostProbe
 from draftwood.core.values import Limits, RoundContext
@@ -8,7 +8,7 @@ State = ControllerState[None, None]
 
 
 class Fixed(BudgetController[None, None]):
-    """Verifies `nodes` draft nodes, or as many as the tree has. Knows and learns nothing."""
+    """Verifies `nodes` draft nodes, or as many as the tree has. Measures and learns nothing."""
 
     def __init__(self, options: FixedOptions) -> None:
         self.options = options

@@ -1,46 +1,49 @@
-"""The roofline controller's decision on a table of measured forwards, with no model of them."""
+"""The plugin `measured`: roofline's decisions on a table of measured forwards."""
 
 from collections.abc import Callable
-
-from attrs import evolve
 
 from draftwood.core.errors import DraftwoodError
 from draftwood.core.interfaces.controller import CostProbe
 from draftwood.core.processes import now
 from draftwood.plugins.controllers.options import MeasuredOptions
 from draftwood.plugins.controllers.roofline import store
-from draftwood.plugins.controllers.roofline.controller import BestBudget, confirmed
-from draftwood.plugins.controllers.roofline.prices import Prices
-from draftwood.plugins.controllers.roofline.probing import measure, monotone
-from draftwood.plugins.controllers.roofline.table import Table
+from draftwood.plugins.controllers.roofline.cost_based import CostBasedController
+from draftwood.plugins.controllers.roofline.cost_model import CostModel
+from draftwood.plugins.controllers.roofline.forward_table import ForwardTable
+from draftwood.plugins.controllers.roofline.measuring import monotone, time_forwards
+from draftwood.plugins.controllers.roofline.probing import confirmed
 
 
-class Measured(BestBudget):
-    """What the roofs and their correction are worth is the difference to this one.
+class Measured(CostBasedController):
+    """A baseline for roofline: the difference is what its roofs and corrections gain.
 
-    Forwards cost what the table says, all the time; only the times of drafting, growing and the
-    rest are learnt while decoding. clock: seconds, for the limit on measuring.
+    Forward times are those of the table throughout; only the times of the other stages are learnt.
+
+    Args:
+        options: Of the plugin.
+        clock: Seconds, for the limit on measuring.
     """
 
     def __init__(self, options: MeasuredOptions, clock: Callable[[], float] = now) -> None:
         super().__init__(options.max_nodes, options.objective, learns=True)
         self.options, self.clock = options, clock
 
-    def init(self, costs: CostProbe) -> Prices:
-        """Measurements on disk, those of `draftwood calibrate` for one, if a probe confirms them;
-        else new ones, which are kept in memory only. Raises DraftwoodError if there are none."""
-        return evolve(self._known(costs), sizes=costs.sizes)
+    def cost_model(self, costs: CostProbe) -> CostModel:
+        """Stored measurements, such as those of `draftwood calibrate`, if new timings confirm them;
+        else new measurements, which are not stored.
 
-    def _known(self, costs: CostProbe) -> Prices:
-        stored = store.load_probes(costs.identity)
-        if stored and not self.options.refresh:
-            prices = Prices(Table.of(monotone(stored)), source="store")
-            if confirmed(prices, costs):
-                return prices
-        probes = measure(costs, self.clock, self.clock() + self.options.probe_seconds)
+        Raises:
+            DraftwoodError: No forward could be timed within the limit.
+        """
+        probes = [] if self.options.refresh else store.load_probes(costs.identity)
+        if probes:
+            model = CostModel(ForwardTable.of(monotone(probes)), source="store")
+            if confirmed(model, costs):
+                return model
+        probes = time_forwards(costs, self.clock, self.clock() + self.options.probe_seconds)
         if not probes:
             raise DraftwoodError(
                 f"no forward could be timed in {self.options.probe_seconds:g} s; "
                 "raise controller.probe_seconds, or use roofline"
             )
-        return Prices(Table.of(monotone(probes)), source="probe")
+        return CostModel(ForwardTable.of(monotone(probes)), source="probe")

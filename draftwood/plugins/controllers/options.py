@@ -10,8 +10,9 @@ from attrs.validators import and_, ge, gt, le, optional
 class FixedOptions:
     """The same budget every round.
 
-    nodes: draft nodes to verify; 0 decodes plainly. depth: deepest of them, None for as deep as
-    the drafter goes.
+    Attributes:
+        nodes: Draft nodes to verify; 0 decodes plainly.
+        depth: Deepest draft node; None for the drafter's own limit.
     """
 
     nodes: int = field(default=32, validator=ge(0))
@@ -20,10 +21,13 @@ class FixedOptions:
 
 @frozen
 class MeasuredOptions:
-    """The budget that pays by a table of measured forwards.
+    """The best budget by a table of measured forwards.
 
-    max_nodes: never more than this. objective: as in roofline. refresh: measure even if stored
-    measurements fit. probe_seconds: most time that measuring may take.
+    Attributes:
+        max_nodes: Largest budget.
+        objective: As in roofline.
+        refresh: Measure even if stored measurements match.
+        probe_seconds: Time limit on measuring, in seconds.
     """
 
     max_nodes: int = field(default=256, validator=ge(1))
@@ -34,13 +38,16 @@ class MeasuredOptions:
 
 @frozen
 class RooflineOptions:
-    """The budget that pays on this machine (BASTION).
+    """The best budget on this machine (BASTION).
 
-    max_nodes: never more than this. objective: speed maximises the tokens per second of each
-    round; rate maximises tokens minus time at the pace reached so far. clock: wall learns from
-    measured times; nominal uses counted work at fixed rates, so that a seed fixes every budget.
-    refresh: measure the machine even if a stored measurement fits. probe_seconds: most time that
-    measuring may take.
+    Attributes:
+        max_nodes: Largest budget.
+        objective: speed maximises the tokens per second of each round; rate maximises tokens minus
+            time at the pace of the request so far.
+        clock: wall learns from measured times; nominal uses counted work at fixed rates, so that a
+            seed determines every budget.
+        refresh: Measure the machine even if a stored measurement matches.
+        probe_seconds: Time limit on measuring, in seconds.
     """
 
     max_nodes: int = field(default=256, validator=ge(1))

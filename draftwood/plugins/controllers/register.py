@@ -6,42 +6,35 @@ from draftwood.core.registry.hookspecs import hookimpl
 from draftwood.core.registry.plugin import ControllerTraits, Plugin
 from draftwood.plugins.controllers.options import FixedOptions, MeasuredOptions, RooflineOptions
 
-
-def _fixed(options: FixedOptions) -> ControllerTraits:
-    return ControllerTraits(timed=False)
+_PACKAGE = "draftwood.plugins.controllers"
 
 
-def _measured(options: MeasuredOptions) -> ControllerTraits:
-    return ControllerTraits(timed=True)
-
-
-def _roofline(options: RooflineOptions) -> ControllerTraits:
+def _roofline_traits(options: RooflineOptions) -> ControllerTraits:
     return ControllerTraits(timed=options.clock == "wall")
 
 
 @hookimpl
 def draftwood_register_controllers() -> Iterable[Plugin]:
-    home = "draftwood.plugins.controllers"
     return [
         Plugin(
             "fixed",
             "the same number of nodes every round",
             FixedOptions,
-            f"{home}.fixed:Fixed",
-            _fixed,
+            f"{_PACKAGE}.fixed:Fixed",
+            lambda options: ControllerTraits(timed=False),
         ),
         Plugin(
             "measured",
             "the roofline's decision on a table of measured forwards",
             MeasuredOptions,
-            f"{home}.measured:Measured",
-            _measured,
+            f"{_PACKAGE}.measured:Measured",
+            lambda options: ControllerTraits(timed=True),
         ),
         Plugin(
             "roofline",
             "the budget that pays on this machine, or none (BASTION)",
             RooflineOptions,
-            f"{home}.roofline:Roofline",
-            _roofline,
+            f"{_PACKAGE}.roofline:Roofline",
+            _roofline_traits,
         ),
     ]

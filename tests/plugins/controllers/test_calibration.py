@@ -14,7 +14,7 @@ from draftwood.plugins.controllers.roofline.calibration import (
     CountedCosts,
     calibrate,
 )
-from draftwood.plugins.controllers.roofline.probing import Probe
+from draftwood.plugins.controllers.roofline.measuring import Probe
 
 from .machine import Costs, two_roofs
 
@@ -98,7 +98,7 @@ def test_a_target_that_holds_nothing_cannot_be_calibrated():
 
 def test_controllers_read_what_was_stored():
     result = calibrate(Costs(), repeats=1)
-    store.save(Costs().identity, result.prices, [*result.fitted, *result.held_out])
+    store.save(Costs().identity, result.model, [*result.fitted, *result.held_out])
     for controller in (Roofline(RooflineOptions()), Measured(MeasuredOptions())):
         costs = Costs()
         prices = controller.init(costs)
@@ -110,10 +110,10 @@ def test_controllers_read_what_was_stored():
 
 def test_what_could_not_be_stored_is_not_said_to_be(tmp_path, monkeypatch):
     result = calibrate(Costs(), repeats=1)
-    assert store.save(Costs().identity, result.prices, result.fitted)
+    assert store.save(Costs().identity, result.model, result.fitted)
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("DRAFTWOOD_CACHE", str(tmp_path / "file"))
-    assert not store.save(Costs().identity, result.prices, result.fitted)
+    assert not store.save(Costs().identity, result.model, result.fitted)
 
 
 def test_operations_can_be_counted_in_another_way():

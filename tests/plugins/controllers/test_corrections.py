@@ -10,20 +10,21 @@ from draftwood.core.tree import TokenTree
 from draftwood.core.values import RoundContext, RoundStats, Timings, Verdict
 from draftwood.plugins.controllers.options import RooflineOptions
 from draftwood.plugins.controllers.roofline import Roofline
-from draftwood.plugins.controllers.roofline.acceptance import Acceptance
-from draftwood.plugins.controllers.roofline.controller import Text, confirmed
-from draftwood.plugins.controllers.roofline.prices import (
-    CLIP,
-    FARTHEST,
+from draftwood.plugins.controllers.roofline.acceptance import AcceptanceEstimate
+from draftwood.plugins.controllers.roofline.corrections import (
     KNOTS,
+    MAX_ERROR,
+    MAX_RESIDUAL,
     STEP,
-    WINDOW,
-    Prices,
-    Roof,
-    middle,
+    Corrections,
 )
-from draftwood.plugins.controllers.roofline.probing import SIZES, measure, probed
-from draftwood.plugins.controllers.roofline.switch import Switch
+from draftwood.plugins.controllers.roofline.cost_based import RequestState
+from draftwood.plugins.controllers.roofline.cost_model import CostModel
+from draftwood.plugins.controllers.roofline.measuring import SIZES, time_forwards
+from draftwood.plugins.controllers.roofline.probing import confirmed, probe_machine
+from draftwood.plugins.controllers.roofline.roof import Roof
+from draftwood.plugins.controllers.roofline.speculation import SpeculationState
+from draftwood.plugins.controllers.roofline.stage_times import WINDOW, StageTimes, lower_median
 
 from .machine import Costs, two_roofs
 
@@ -31,7 +32,7 @@ FLAT = Roof((0.0,) * 5, (0.01, 0.0, 0.0, 0.0, 0.0))
 AT_16 = KNOTS.index(16)
 
 
-def after(prices: Prices, *rounds: tuple[int, float]) -> Prices:
+def after(prices: CostModel, *rounds: tuple[int, float]) -> CostModel:
     """After rounds of (tokens, log of measured over the roof)."""
     for tokens, ratio in rounds:
         timings = Timings(verify=0.01 * math.exp(ratio))
@@ -40,21 +41,23 @@ def after(prices: Prices, *rounds: tuple[int, float]) -> Prices:
 
 
 def around(tokens: int, ratio: float) -> list[tuple[int, float]]:
-    """A window of rounds of one size, with a round of this one in its middle."""
+    """A window of rounds of one size, with a round of this one in its lower_median."""
     others = [(4, 0.0)] * (WINDOW // 2)
     return [*others, (tokens, ratio), *others]
 
 
 def test_one_round_moves_its_size_by_a_bounded_step() -> None:
-    assert after(Prices(FLAT), *around(16, 0.2)).residuals[AT_16] == pytest.approx(STEP * 0.2)
+    assert after(CostModel(FLAT), *around(16, 0.2)).corrections.residuals[AT_16] == pytest.approx(
+        STEP * 0.2
+    )
     for ratio in (5.0, -5.0):
-        found = after(Prices(FLAT), *around(16, ratio)).residuals
-        assert found[AT_16] == pytest.approx(math.copysign(STEP * CLIP, ratio))
-        assert sum(map(abs, found)) == pytest.approx(STEP * CLIP)
+        found = after(CostModel(FLAT), *around(16, ratio)).corrections.residuals
+        assert found[AT_16] == pytest.approx(math.copysign(STEP * MAX_ERROR, ratio))
+        assert sum(map(abs, found)) == pytest.approx(STEP * MAX_ERROR)
 
 
 def test_a_size_between_two_knots_moves_each_by_its_share() -> None:
-    found = after(Prices(FLAT), *around(14, 0.2)).residuals
+    found = after(CostModel(FLAT), *around(14, 0.2)).corrections.residuals
     share = math.log(14 / 12) / math.log(16 / 12)
     assert found[AT_16] == pytest.approx(STEP * share * 0.2)
     assert found[AT_16 - 1] == pytest.approx(STEP * (1.0 - share) * 0.2)
@@ -62,35 +65,37 @@ def test_a_size_between_two_knots_moves_each_by_its_share() -> None:
 
 def test_no_size_is_corrected_farther_than_fourfold() -> None:
     for sign in (1.0, -1.0):
-        known = evolve(Prices(FLAT), residuals=(sign * (FARTHEST - 1e-3),) * len(KNOTS))
-        there = [(4, sign * (FARTHEST - 1e-3))] * (WINDOW // 2)
+        residuals = (sign * (MAX_RESIDUAL - 1e-3),) * len(KNOTS)
+        known = CostModel(FLAT, Corrections(residuals))
+        there = [(4, sign * (MAX_RESIDUAL - 1e-3))] * (WINDOW // 2)
         found = after(known, *there, (16, sign * 9.0), *there)
-        assert found.residuals[AT_16] == pytest.approx(sign * FARTHEST, abs=1e-12)
+        assert found.corrections.residuals[AT_16] == pytest.approx(sign * MAX_RESIDUAL, abs=1e-12)
 
 
 def test_the_middle_round_of_a_window_is_the_one_that_is_judged() -> None:
     """What came last may be where the machine slows down."""
     late = [*around(4, 0.0)[:-1], (16, 0.2)]
-    assert after(Prices(FLAT), *late).residuals == (0.0,) * len(KNOTS)
+    assert after(CostModel(FLAT), *late).corrections.residuals == (0.0,) * len(KNOTS)
 
 
 def test_a_forward_that_took_no_time_teaches_nothing() -> None:
-    known = after(Prices(FLAT), (4, 0.1))
-    assert known.learn(Timings(), 3, 64, True, True).ratios == known.ratios
+    known = after(CostModel(FLAT), (4, 0.1))
+    assert known.learn(Timings(), 3, 64, True, True).corrections == known.corrections
 
 
 def test_the_second_round_makes_the_first_ones_warm_up_forgotten() -> None:
-    assert [middle(w, 7.0) for w in ((), (9.0,), (9.0, 1.0), (9.0, 1.0, 2.0))] == [7, 9, 1, 2]
+    assert [lower_median(w, 7.0) for w in ((), (9.0,), (9.0, 1.0), (9.0, 1.0, 2.0))] == [7, 9, 1, 2]
 
 
 def test_a_plain_step_that_was_never_seen_takes_what_other_rounds_do_beside_the_forward() -> None:
-    known = Prices(FLAT, other=(3e-3,))
+    known = CostModel(FLAT, stages=StageTimes(other=(3e-3,)))
     assert known.plain_step(64) == pytest.approx(13e-3)
-    assert evolve(known, plain=(1e-3,)).plain_step(64) == pytest.approx(11e-3)
+    known = evolve(known, stages=evolve(known.stages, plain=(1e-3,)))
+    assert known.plain_step(64) == pytest.approx(11e-3)
 
 
 def test_floors_fall_by_what_a_correction_may_raise() -> None:
-    steep = Prices(Roof((0.0, 1e-3, 0.0, 0.0, 0.0), (0.0,) * 5))
+    steep = CostModel(Roof((0.0, 1e-3, 0.0, 0.0, 0.0), (0.0,) * 5))
     one, three = (steep.floors(4, 64, 50.0, gain) for gain in (1.0, 3.0))
     assert one == pytest.approx([math.log(0.05)] * 4)
     assert three == pytest.approx([floor - math.log(3.0) for floor in one])
@@ -98,30 +103,32 @@ def test_floors_fall_by_what_a_correction_may_raise() -> None:
 
 def test_limits_leave_the_first_node_free_and_trust_what_a_text_may_raise() -> None:
     controller = Roofline(RooflineOptions())
-    steep = Prices(Roof((0.0, 1e-3, 0.0, 0.0, 0.0), (0.0,) * 5))
-    eager = Acceptance((40.0,), (20.0,))
+    steep = CostModel(Roof((0.0, 1e-3, 0.0, 0.0, 0.0), (0.0,) * 5))
+    eager = AcceptanceEstimate((40.0,), (20.0,))
     found = []
-    for acceptance in (Acceptance(), eager):
-        state = ControllerState(steep, Text(acceptance))
+    for acceptance in (AcceptanceEstimate(), eager):
+        state = ControllerState(steep, RequestState(acceptance))
         limits = controller.before_draft(RoundContext(0, 64, 100, None), state)
         assert limits.floors[0] == -math.inf
         found.append(limits.floors[1])
-    assert found[0] - found[1] == pytest.approx(math.log(eager.gain()))
-    assert eager.gain() > 1.5
+    assert found[0] - found[1] == pytest.approx(math.log(eager.max_gain()))
+    assert eager.max_gain() > 1.5
 
 
 def test_a_trial_after_a_pause_believes_a_fifth_of_what_was_learnt() -> None:
-    controller, known = Roofline(RooflineOptions()), Acceptance((10.0,), (20.0,))
+    controller, known = Roofline(RooflineOptions()), AcceptanceEstimate((10.0,), (20.0,))
 
-    def after_plain(switch: Switch) -> Acceptance:
-        run = Text(known, switch)
+    def after_plain(switch: SpeculationState) -> AcceptanceEstimate:
+        run = RequestState(known, switch)
         return controller.observe(
-            plain_round(), ControllerState(Prices(FLAT), run)
+            plain_round(), ControllerState(CostModel(FLAT), run)
         ).request.acceptance
 
-    assert after_plain(Switch(on=False, wait=1)) == Acceptance((2.0,), (4.0,))
-    assert after_plain(Switch(on=False, wait=2)) == known
-    assert after_plain(Switch(on=True, wait=1)) == known  # a plain step to check its price
+    assert after_plain(SpeculationState(on=False, wait=1)) == AcceptanceEstimate((2.0,), (4.0,))
+    assert after_plain(SpeculationState(on=False, wait=2)) == known
+    assert (
+        after_plain(SpeculationState(on=True, wait=1)) == known
+    )  # a plain step to check its price
 
 
 def plain_round() -> RoundStats:
@@ -142,7 +149,7 @@ def plain_round() -> RoundStats:
 
 @pytest.mark.parametrize("factor", [0.2, 5.0])
 def test_stored_prices_are_not_confirmed_by_other_times(factor: float) -> None:
-    known = Prices(FLAT)
+    known = CostModel(FLAT)
     assert confirmed(known, Costs(lambda tokens, context: 0.01))
     assert not confirmed(known, Costs(lambda tokens, context: 0.01 * factor))
 
@@ -150,7 +157,7 @@ def test_stored_prices_are_not_confirmed_by_other_times(factor: float) -> None:
 def test_of_several_timings_the_fastest_that_took_time_counts() -> None:
     slowness = iter([3.0] * 16 + [1.0] * 16 + [0.0] * 16 + [2.0] * 999)
     costs = Costs(lambda tokens, context: next(slowness) * 0.01)
-    probes = measure(costs, lambda: 0.0, 1.0)
+    probes = time_forwards(costs, lambda: 0.0, 1.0)
     assert len(probes) == len({(probe.tokens, probe.context) for probe in probes}) == 16
     assert {probe.seconds for probe in probes} == {0.01}
     assert {probe.context for probe in probes} == {64, 1024}
@@ -158,7 +165,7 @@ def test_of_several_timings_the_fastest_that_took_time_counts() -> None:
 
 def test_padded_sizes_beyond_the_largest_probe_are_not_probed() -> None:
     costs = Costs(two_roofs, sizes=(1, 5, 17, SIZES[-1], 513))
-    assert max(probe.tokens for probe in measure(costs, lambda: 0.0, 1.0)) == SIZES[-1]
+    assert max(probe.tokens for probe in time_forwards(costs, lambda: 0.0, 1.0)) == SIZES[-1]
 
 
 def test_few_probes_scale_the_prior_by_their_median() -> None:
@@ -168,5 +175,5 @@ def test_few_probes_scale_the_prior_by_their_median() -> None:
         return 4.0 if tokens == 17 else 0.02
 
     costs = Costs(price, sizes=(1, 2, 5, 17))
-    found, _ = probed(costs, lambda: 0.0, 1.0)
-    assert found.roof.seconds(1, 64) < 0.1
+    found, _ = probe_machine(costs, lambda: 0.0, 1.0)
+    assert found.forward_model.seconds(1, 64) < 0.1

@@ -13,9 +13,9 @@ from draftwood.plugins.controllers.fixed import Fixed
 from draftwood.plugins.controllers.measured import Measured
 from draftwood.plugins.controllers.options import FixedOptions, MeasuredOptions, RooflineOptions
 from draftwood.plugins.controllers.roofline import Roofline
-from draftwood.plugins.controllers.roofline.prices import Prices
-from draftwood.plugins.controllers.roofline.probing import CONTEXTS, SIZES, Probe
-from draftwood.plugins.controllers.roofline.table import Table
+from draftwood.plugins.controllers.roofline.cost_model import CostModel
+from draftwood.plugins.controllers.roofline.forward_table import ForwardTable
+from draftwood.plugins.controllers.roofline.measuring import CONTEXTS, SIZES, Probe
 
 from .machine import Costs, Simulation, speed, tree_of, two_roofs
 
@@ -44,7 +44,9 @@ def stairs(tokens, context):
 
 
 def test_a_table_has_the_measured_times_and_is_straight_between_them():
-    table = Table.of([Probe(1, 64, 1.0), Probe(8, 64, 8.0), Probe(4, 64, 2.0), Probe(1, 128, 3.0)])
+    table = ForwardTable.of(
+        [Probe(1, 64, 1.0), Probe(8, 64, 8.0), Probe(4, 64, 2.0), Probe(1, 128, 3.0)]
+    )
     assert [table.seconds(s, 64) for s in (1, 4, 8)] == [1.0, 2.0, 8.0]
     assert table.seconds(2, 64) == pytest.approx(4 / 3)
     assert table.seconds(10, 64) == pytest.approx(11.0)  # on as between the last two
@@ -56,13 +58,13 @@ def test_a_table_has_the_measured_times_and_is_straight_between_them():
 
 
 def test_a_table_never_gets_cheaper_beyond_its_largest_size():
-    table = Table.of([Probe(1, 64, 2.0), Probe(8, 64, 1.0)])
+    table = ForwardTable.of([Probe(1, 64, 2.0), Probe(8, 64, 1.0)])
     assert table.seconds(100, 64) == 1.0
 
 
 def test_a_table_of_nothing_is_refused():
     with pytest.raises(ValueError, match="at least one"):
-        Table.of([])
+        ForwardTable.of([])
 
 
 def test_states_can_be_compared_and_hashed():
@@ -101,7 +103,7 @@ def test_forwards_are_never_corrected_and_stages_are_learnt():
     run.run(40)
     after = run.state.machine
     assert float(after.forward(16, 64)) == float(table.forward(16, 64))
-    assert after.draft[-1] == pytest.approx(3 * run.draft)
+    assert after.stages.draft[-1] == pytest.approx(3 * run.draft)
     # Negative control: the roofline follows a machine that is three times slower.
     roofline = Roofline(RooflineOptions(), clock=still)
     other = Simulation(roofline, roofline.init(Costs()), spike=3.0)
@@ -176,5 +178,5 @@ def test_a_controller_without_an_idea_of_time_forecasts_nothing():
 
 
 def test_prices_over_a_table_say_where_they_come_from():
-    assert isinstance(measured().init(Costs()), Prices)
+    assert isinstance(measured().init(Costs()), CostModel)
     assert measured().init(Costs()).source == "probe"

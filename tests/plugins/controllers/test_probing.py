@@ -17,17 +17,13 @@ from draftwood.core.tree import TokenTree
 from draftwood.core.values import RoundContext
 from draftwood.plugins.controllers.options import RooflineOptions
 from draftwood.plugins.controllers.roofline import Roofline, store
-from draftwood.plugins.controllers.roofline.prices import KNOTS, Prices, Roof
-from draftwood.plugins.controllers.roofline.probing import (
-    SIZES,
-    Probe,
-    fit,
-    measure,
-    nominal,
-    probed,
-    residuals,
-)
-from draftwood.plugins.controllers.roofline.table import Table
+from draftwood.plugins.controllers.roofline.corrections import KNOTS
+from draftwood.plugins.controllers.roofline.cost_model import CostModel
+from draftwood.plugins.controllers.roofline.fitting import fit_residuals, fit_roof
+from draftwood.plugins.controllers.roofline.forward_table import ForwardTable
+from draftwood.plugins.controllers.roofline.measuring import SIZES, Probe, time_forwards
+from draftwood.plugins.controllers.roofline.probing import nominal, probe_machine
+from draftwood.plugins.controllers.roofline.roof import Roof
 
 from .machine import Costs, Price, two_roofs
 
@@ -52,11 +48,11 @@ class Clock:
         self.now += seconds
 
 
-def init(costs: Costs, **options: object) -> Prices:
+def init(costs: Costs, **options: object) -> CostModel:
     return Roofline(RooflineOptions(**options)).init(costs)  # type: ignore[arg-type]
 
 
-def worst_error(prices: Prices, price: Price, contexts: tuple[int, ...] = (64, 600)) -> float:
+def worst_error(prices: CostModel, price: Price, contexts: tuple[int, ...] = (64, 600)) -> float:
     return max(
         abs(float(prices.forward(s, c)) / price(s, c) - 1.0) for s in SIZES_TRIED for c in contexts
     )
@@ -86,7 +82,7 @@ def test_a_and_b_are_not_negative_and_noise_is_smoothed() -> None:
         return two_roofs(tokens, context) * math.exp(rng.normal(0, 0.03))
 
     prices = init(Costs(noisy))
-    assert min(prices.roof.compute[1], prices.roof.memory[0]) >= 0.0
+    assert min(prices.forward_model.compute[1], prices.forward_model.memory[0]) >= 0.0
     assert worst_error(prices, two_roofs) < 0.12
 
 
@@ -123,7 +119,7 @@ def test_probing_ends_in_time_on_a_slow_machine(seconds: float) -> None:
         return seconds * (1 + tokens / 16)
 
     costs = Costs(price, on_probe=clock.pass_)
-    prices, _ = probed(costs, clock, 5.0)
+    prices, _ = probe_machine(costs, clock, 5.0)
     assert clock.now <= 5.0
     assert costs.probes[0] == (1, 64)
     assert float(prices.forward(1, 64)) == pytest.approx(price(1, 64), rel=0.05)
@@ -135,7 +131,7 @@ def test_probing_ends_in_time_on_a_slow_machine(seconds: float) -> None:
 def test_a_machine_too_slow_to_probe_twice_has_the_prior_scaled_to_it() -> None:
     clock = Clock()
     costs = Costs(lambda tokens, context: 4.0, on_probe=clock.pass_)
-    prices, _ = probed(costs, clock, 5.0)
+    prices, _ = probe_machine(costs, clock, 5.0)
     assert costs.probes == [(1, 64)]
     assert float(prices.forward(1, 64)) == pytest.approx(4.0)
     assert float(prices.forward(128, 64)) > 4.0
@@ -150,7 +146,7 @@ def test_without_time_there_is_still_a_prior() -> None:
             return super().peaks()
 
     costs = SlowPeaks()
-    prices, _ = probed(costs, clock, 5.0)
+    prices, _ = probe_machine(costs, clock, 5.0)
     assert costs.probes == []
     assert prices.source == "prior"
     assert float(prices.forward(1, 64)) > 0.0
@@ -167,9 +163,9 @@ def test_what_a_target_cannot_hold_is_left_out() -> None:
     prices = init(costs)
     for size in (1, 2, 8, 30, 36):
         assert float(prices.forward(size, 64)) == pytest.approx(two_roofs(size, 64), rel=0.1)
-    probes = measure(costs, Clock(), 5.0)
+    probes = time_forwards(costs, Clock(), 5.0)
     assert {probe.tokens for probe in probes} == {1, 2, 4, 8, 9, 16, 17, 32, 33}
-    assert fit(costs, costs.peaks(), probes).seconds(1, 64) > 0
+    assert fit_roof(costs, costs.peaks(), probes).seconds(1, 64) > 0
 
 
 def test_stored_prices_are_used_and_equal_the_measured_ones() -> None:
@@ -177,7 +173,7 @@ def test_stored_prices_are_used_and_equal_the_measured_ones() -> None:
     again = Costs()
     second = init(again)
     assert second.source == "store"
-    assert (second.roof, second.residuals) == (first.roof, first.residuals)
+    assert (second.forward_model, second.corrections) == (first.forward_model, first.corrections)
     assert len(again.probes) == 2  # to confirm them
     refreshed = Costs()
     assert init(refreshed, refresh=True).source == "probe"
@@ -219,12 +215,12 @@ def test_a_size_probed_at_several_contexts_does_not_stand_out() -> None:
     roof = Roof((0.0,) * 5, (0.01, 0.0, 0.0, 0.0, 0.0))
     near = [Probe(size, 64, 0.01) for size in SIZES]
     far = [Probe(size, 1024, 0.012) for size in SIZES[::3]]
-    found = residuals(roof, near + far)
+    found = fit_residuals(roof, near + far)
     assert max(found) - min(found) < 1e-12
     # What is said of all sizes lies between the contexts.
     assert 0.0 < found[0] < math.log(1.2)
     one = [Probe(16, 1024, 0.024), *far]
-    assert residuals(roof, near + one)[KNOTS.index(16)] > found[0] + 0.2
+    assert fit_residuals(roof, near + one)[KNOTS.index(16)] > found[0] + 0.2
 
 
 def _spoil(change) -> str:
@@ -260,7 +256,7 @@ def test_a_spoilt_file_is_measured_again_and_replaced(spoil, caplog) -> None:
     with caplog.at_level(logging.WARNING, "draftwood"):
         prices = init(Costs())
     assert prices.source == "probe"
-    assert prices.roof == good.roof
+    assert prices.forward_model == good.forward_model
     assert init(Costs()).source == "store"
 
 
@@ -323,7 +319,7 @@ def test_a_tree_fills_a_tile_and_does_not_begin_another(share: float) -> None:
     controller = Roofline(RooflineOptions())
     prices = controller.init(Costs(tiles))
     scores = [math.log(share * 0.93**n) for n in range(64)]
-    tree = TokenTree.of(
+    tree = TokenTree.from_lists(
         list(range(65)), [-1, *[0] * 64], [0, *[1] * 64], [0.0, *(s - 2.0 for s in scores)]
     )
     state = ControllerState(prices, controller.open())
@@ -342,7 +338,7 @@ def test_a_floor_is_the_least_mean_step_to_any_larger_size(steps: list[int], pac
     def price(tokens: int, context: int) -> float:
         return float(curve[tokens - 1])
 
-    prices = Prices(Table.of([Probe(n, 64, price(n, 64)) for n in range(1, nodes + 2)]))
+    prices = CostModel(ForwardTable.of([Probe(n, 64, price(n, 64)) for n in range(1, nodes + 2)]))
     floors = prices.floors(nodes, 64, pace, 1.0)
     for node in range(1, nodes + 1):
         slopes = [(curve[n] - curve[node - 1]) / (n - node + 1) for n in range(node, nodes + 1)]

@@ -14,11 +14,10 @@ from draftwood.core.tree import TokenTree
 from draftwood.core.values import Timings
 from draftwood.plugins.controllers.fixed import Fixed
 from draftwood.plugins.controllers.options import FixedOptions, RooflineOptions
-from draftwood.plugins.controllers.roofline import Roofline, switch
-from draftwood.plugins.controllers.roofline import controller as controllers
-from draftwood.plugins.controllers.roofline.acceptance import Acceptance
-from draftwood.plugins.controllers.roofline.controller import FIRST_CAP, LEAST_CAP, Text
-from draftwood.plugins.controllers.roofline.switch import PATIENCE, Switch
+from draftwood.plugins.controllers.roofline import Roofline, cost_based, speculation
+from draftwood.plugins.controllers.roofline.acceptance import AcceptanceEstimate
+from draftwood.plugins.controllers.roofline.cost_based import FIRST_CAP, MIN_CAP, RequestState
+from draftwood.plugins.controllers.roofline.speculation import MIN_ROUNDS, SpeculationState
 
 from .machine import Costs, Price, Simulation, speed, tree_of, two_roofs
 
@@ -158,10 +157,10 @@ def test_a_useful_drafter_is_never_switched_off() -> None:
 def test_a_drafter_too_slow_to_pay_is_switched_off() -> None:
     run = simulation(draft=0.05)
     run.run(60)
-    assert not run.state.request.switch.on
+    assert not run.state.request.speculation.on
     quick = simulation(draft=0.002)
     quick.run(60)
-    assert quick.state.request.switch.on
+    assert quick.state.request.speculation.on
 
 
 def test_a_close_lead_is_checked_against_a_real_plain_step() -> None:
@@ -175,11 +174,11 @@ def test_a_close_lead_is_checked_against_a_real_plain_step() -> None:
     run.run(300)
     assert predicted(run, 1) == pytest.approx(two_roofs(1, run.context), rel=0.12)
     assert predicted(run, 25) == pytest.approx(trees_cost_more(25, run.context), rel=0.12)
-    assert not run.state.request.switch.on
+    assert not run.state.request.speculation.on
     # Negative control: as cheap as the probes said, they pay.
     honest = simulation(acceptance=0.3, noise=0.02)
     honest.run(300)
-    assert honest.state.request.switch.on
+    assert honest.state.request.speculation.on
 
 
 def predicted(run: Simulation, tokens: int) -> float:
@@ -216,7 +215,7 @@ def test_a_spike_moves_nothing() -> None:
     assert after[0] == pytest.approx(before[0], rel=0.1)
     assert after[1] == pytest.approx(before[1], rel=0.1)
     # Negative control: a plain average of nine rounds would have tripled.
-    ratios = [math.exp(ratio) for ratio, _ in run.state.machine.ratios]
+    ratios = [math.exp(ratio) for ratio, _ in run.state.machine.corrections.ratios]
     assert statistics.mean(ratios) > 2.0
 
 
@@ -233,16 +232,16 @@ def test_taking_in_what_the_drafter_missed_is_no_price_of_a_round() -> None:
 def test_what_is_learnt_of_a_text_is_forgotten_with_it_and_of_the_machine_is_not() -> None:
     run = simulation(acceptance=0.3)
     run.run(50)
-    assert run.controller.open() == Text()
-    assert run.state.request != Text()
-    assert run.state.machine.draft
+    assert run.controller.open() == RequestState()
+    assert run.state.request != RequestState()
+    assert run.state.machine.stages.draft
 
 
 def test_growth_is_capped_near_the_budgets_that_paid() -> None:
     run = simulation()
     caps = [stats.grown for stats in run.run(40)]
     assert caps[0] == FIRST_CAP
-    assert LEAST_CAP <= caps[-1] <= FIRST_CAP
+    assert MIN_CAP <= caps[-1] <= FIRST_CAP
     wide = simulation(flat)
     grown = [stats.grown for stats in wide.run(40)]
     assert grown[0] == FIRST_CAP
@@ -261,7 +260,7 @@ def test_what_is_not_grown_would_not_have_been_chosen(
     ended = 0
     for _ in range(25):
         run.run(2)
-        if not run.state.request.switch.drafts:
+        if not run.state.request.speculation.drafts:
             continue
         limits = run.controller.before_draft(run.ctx(), run.state)
         whole = tree_of(limits.nodes, best=best)
@@ -347,16 +346,16 @@ def test_an_empty_tree_is_cut_to_nothing() -> None:
     assert run.controller.choose(TokenTree.root(0), run.ctx(), run.state) == 0
     off = simulation(acceptance=0.0)
     off.run(30)
-    assert not off.state.request.switch.on
+    assert not off.state.request.speculation.on
     assert off.controller.choose(TokenTree.root(0), off.ctx(), off.state) == 0
 
 
 def test_acceptance_learns_the_share_of_the_promise_that_is_kept() -> None:
     for share in (1.0, 0.5, 0.1):
-        acceptance, factors = Acceptance(), []
+        acceptance, factors = AcceptanceEstimate(), []
         for stats in Simulation(Fixed(FixedOptions(nodes=8)), None, acceptance=share).run(400):
             acceptance = acceptance.learn(stats.tree, stats.verdict)
-            factors.append([math.exp(factor) for factor in acceptance.factors(2)])
+            factors.append([math.exp(factor) for factor in acceptance.log_factors(2)])
         first, second = (statistics.mean(column) for column in zip(*factors[50:], strict=True))
         # A tenth of it is the prior's.
         assert first == pytest.approx(share, abs=0.1)
@@ -365,28 +364,30 @@ def test_acceptance_learns_the_share_of_the_promise_that_is_kept() -> None:
 
 def test_acceptance_forgets_within_a_hundred_rounds() -> None:
     run = Simulation(Fixed(FixedOptions(nodes=8)), None, acceptance=1.0)
-    acceptance = Acceptance()
+    acceptance = AcceptanceEstimate()
     for share in (1.0, 0.0):
         run.acceptance = share
         for stats in run.run(100):
             acceptance = acceptance.learn(stats.tree, stats.verdict)
     # Counted evenly it would be about a half; what is left of it is the prior's.
-    assert math.exp(acceptance.factors(1)[0]) < 0.3
+    assert math.exp(acceptance.log_factors(1)[0]) < 0.3
 
 
 def test_a_trial_trusts_the_drafter_as_a_new_request_does() -> None:
     run = simulation(draft=0.0)
     run.run(30)
     tree, ctx, machine = tree_of(40), run.ctx(), run.state.machine
-    distrust = Acceptance((0.0,), (30.0,))
+    distrust = AcceptanceEstimate((0.0,), (30.0,))
 
-    def chosen(switch: Switch) -> int:
-        return run.controller.choose(tree, ctx, ControllerState(machine, Text(distrust, switch)))
+    def chosen(switch: SpeculationState) -> int:
+        return run.controller.choose(
+            tree, ctx, ControllerState(machine, RequestState(distrust, switch))
+        )
 
-    fresh = run.controller.choose(tree, ctx, ControllerState(machine, Text()))
-    assert chosen(Switch(on=False)) == fresh
+    fresh = run.controller.choose(tree, ctx, ControllerState(machine, RequestState()))
+    assert chosen(SpeculationState(on=False)) == fresh
     # Negative control: speculation that is on believes what it has learnt.
-    assert chosen(Switch()) < fresh
+    assert chosen(SpeculationState()) < fresh
 
 
 def test_a_trial_verifies_a_node_even_where_none_seems_to_pay() -> None:
@@ -396,7 +397,9 @@ def test_a_trial_verifies_a_node_even_where_none_seems_to_pay() -> None:
     run = simulation(dear)
     tree, ctx, machine = tree_of(40), run.ctx(), run.machine
     budgets = [
-        run.controller.choose(tree, ctx, ControllerState(machine, Text(switch=Switch(on=on))))
+        run.controller.choose(
+            tree, ctx, ControllerState(machine, RequestState(speculation=SpeculationState(on=on)))
+        )
         for on in (False, True)
     ]
     assert budgets == [1, 0]
@@ -404,8 +407,8 @@ def test_a_trial_verifies_a_node_even_where_none_seems_to_pay() -> None:
 
 def test_corrected_scores_never_increase_along_a_path() -> None:
     tree = tree_of(60, best=0.9)
-    eager = Acceptance((20.0, 20.0), (8.0, 8.0))
-    assert max(eager.factors(3)) > 0
+    eager = AcceptanceEstimate((20.0, 20.0), (8.0, 8.0))
+    assert max(eager.log_factors(3)) > 0
     curve = np.array(eager.expected_tokens(tree))
     gains = np.diff(curve, prepend=0.0)
     assert all(
@@ -415,7 +418,7 @@ def test_corrected_scores_never_increase_along_a_path() -> None:
     )
     # With nothing learnt it is the drafter's own expected tokens, but for the prior's distrust.
     own = tree.expected_tokens().numpy()
-    assert (np.array(Acceptance().expected_tokens(tree)) <= own + 1e-12).all()
+    assert (np.array(AcceptanceEstimate().expected_tokens(tree)) <= own + 1e-12).all()
 
 
 @pytest.mark.timing
@@ -454,7 +457,8 @@ def test_a_long_plain_phase_does_not_make_one_token_dear() -> None:
     that size differs from others."""
     run = simulation()
     run.run(30)
-    known = evolve(run.state.machine, ratios=())
+    known = run.state.machine
+    known = evolve(known, corrections=evolve(known.corrections, ratios=()))
     before = float(known.forward(1, 64) / known.forward(16, 64))
     rng = random.Random(0)
     for _ in range(400):
@@ -507,8 +511,8 @@ def test_a_drafter_that_promises_far_too_little_is_given_half_the_rounds() -> No
         history = simulation(acceptance=0.0, draft=draft).run(30)
         return [stats.drafted for stats in history].index(False)
 
-    assert rounds(0.1) == PATIENCE // 2
-    assert rounds(0.004) == PATIENCE  # negative control
+    assert rounds(0.1) == MIN_ROUNDS // 2
+    assert rounds(0.004) == MIN_ROUNDS  # negative control
 
 
 def test_a_pass_is_priced_in_tokens_at_the_pace_of_the_request() -> None:
@@ -552,7 +556,7 @@ def test_a_drafter_that_pays_a_little_is_not_given_up_for_a_run_of_poor_rounds(m
         return statistics.mean(stats.drafted for run in runs for stats in run)
 
     assert drafted() > 0.9
-    monkeypatch.setattr(switch, "DOUBT", 0.0)
+    monkeypatch.setattr(speculation, "STANDARD_ERRORS", 0.0)
     assert drafted() < 0.7  # negative control: without room for doubt
 
 
@@ -560,9 +564,9 @@ def test_one_large_budget_of_long_ago_does_not_keep_trees_large() -> None:
     run = simulation(steep)
     run.run(3)
     run.state = evolve(run.state, request=evolve(run.state.request, budgets=(100, 100)))
-    grown = [stats.grown for stats in run.run(controllers.RECENT + 1)]
-    kept = controllers.RECENT - 1  # until the first of the two is forgotten
-    assert grown[:kept] == [int(100 * controllers.SPARE)] * kept
+    grown = [stats.grown for stats in run.run(cost_based.RECENT_BUDGETS + 1)]
+    kept = cost_based.RECENT_BUDGETS - 1  # until the first of the two is forgotten
+    assert grown[:kept] == [int(100 * cost_based.CAP_MARGIN)] * kept
     assert grown[-1] < 50
 
 
@@ -572,16 +576,18 @@ def test_one_large_budget_alone_does_not_make_trees_large() -> None:
     usual = max(run.state.request.budgets)
     budgets = (*run.state.request.budgets, 100)
     run.state = evolve(run.state, request=evolve(run.state.request, budgets=budgets))
-    cap = max(controllers.LEAST_CAP, int(controllers.SPARE * usual))
+    cap = max(cost_based.MIN_CAP, int(cost_based.CAP_MARGIN * usual))
     assert run.controller.before_draft(run.ctx(), run.state).nodes == cap < 100
 
 
 def test_after_being_given_up_in_a_row_a_failed_trial_is_followed_by_the_longest_pause() -> None:
-    def pause(given_up: int) -> int:
+    def pause(times_disabled: int) -> int:
         run = simulation(acceptance=0.0)
-        run.state = evolve(run.state, machine=evolve(run.state.machine, given_up=given_up))
-        run.run(PATIENCE + 1)
-        return run.state.request.switch.pause
+        run.state = evolve(
+            run.state, machine=evolve(run.state.machine, times_disabled=times_disabled)
+        )
+        run.run(MIN_ROUNDS + 1)
+        return run.state.request.speculation.pause
 
-    assert pause(controllers.GIVEN_UP) == switch.LONGEST
-    assert pause(controllers.GIVEN_UP - 1) == switch.SHORTEST
+    assert pause(cost_based.MAX_DISABLED) == speculation.MAX_PAUSE
+    assert pause(cost_based.MAX_DISABLED - 1) == speculation.MIN_PAUSE

@@ -1,8 +1,9 @@
-"""What a tree is worth to this text: the drafter's scores, corrected by what was accepted.
+"""Expected tokens of a tree: the drafter's scores, corrected by what this request accepted.
 
-At each depth the drafter's conditionals are multiplied by one factor: over nodes whose parent was
-accepted, how often some child was accepted, over how often the scores said so. A request starts
-with a mild distrust, since over-estimating a tree costs far more than under-estimating it.
+At each depth the drafter's conditional probabilities are multiplied by one factor: over nodes whose
+parent was accepted, how often some child was accepted, over how often the scores predicted it. A
+new request starts slightly below one, because over-estimating a tree costs far more than
+under-estimating it.
 """
 
 import math
@@ -14,66 +15,71 @@ from draftwood.core.tree import TokenTree
 from draftwood.core.values import Verdict
 
 PRIOR, PRIOR_COUNT = 0.95, 4.0
-"""The factor of a request's first round, and how many observations it counts as."""
+"""The factor before the first round, and how many observations it counts as."""
 
 DEPTH_COUNT = 12.0
 """Observations that the factor over all depths counts as at each single depth."""
 
 DECAY = 0.97
-"""Weight of a round after the next one: about thirty rounds are remembered."""
+"""Factor on the counts per round: about thirty rounds are remembered."""
 
-LOWEST, HIGHEST = 0.02, 3.0
+MIN_FACTOR, MAX_FACTOR = 0.02, 3.0
 
 
 @frozen
-class Acceptance:
-    """Decayed counts by depth, of rounds whose path reached it: taken, how often it went on;
-    mass, how often the scores expected it to."""
+class AcceptanceEstimate:
+    """Decayed counts per depth, over rounds whose accepted path reached it.
 
-    taken: tuple[float, ...] = ()
-    mass: tuple[float, ...] = ()
+    Attributes:
+        accepted: Rounds in which a child was accepted.
+        expected: The same as the drafter's scores predicted it.
+    """
 
-    def learn(self, tree: TokenTree, verdict: Verdict) -> "Acceptance":
+    accepted: tuple[float, ...] = ()
+    expected: tuple[float, ...] = ()
+
+    def learn(self, tree: TokenTree, verdict: Verdict) -> "AcceptanceEstimate":
         """Counts after a round that verified `tree`."""
-        taken = [DECAY * count for count in self.taken]
-        mass = [DECAY * count for count in self.mass]
+        accepted = [DECAY * count for count in self.accepted]
+        expected = [DECAY * count for count in self.expected]
         log_rho, children = tree.log_rho_list, tree.children
         for depth, node in enumerate(verdict.accepted):
             if not children[node]:
                 break
-            if depth == len(taken):
-                taken.append(0.0)
-                mass.append(0.0)
-            taken[depth] += depth + 1 < len(verdict.accepted)
-            mass[depth] += sum(math.exp(log_rho[child] - log_rho[node]) for child in children[node])
-        return Acceptance(tuple(taken), tuple(mass))
+            if depth == len(accepted):
+                accepted.append(0.0)
+                expected.append(0.0)
+            accepted[depth] += depth + 1 < len(verdict.accepted)
+            expected[depth] += sum(
+                math.exp(log_rho[child] - log_rho[node]) for child in children[node]
+            )
+        return AcceptanceEstimate(tuple(accepted), tuple(expected))
 
-    def forget(self, share: float) -> "Acceptance":
+    def scaled(self, share: float) -> "AcceptanceEstimate":
         """The same counts at `share` of their weight."""
-        return Acceptance(
-            tuple(share * count for count in self.taken),
-            tuple(share * count for count in self.mass),
+        return AcceptanceEstimate(
+            tuple(share * count for count in self.accepted),
+            tuple(share * count for count in self.expected),
         )
 
-    def factors(self, depth: int) -> list[float]:
-        """Log factors of the conditionals at depths 1..depth."""
-        known, overall = self._factors
-        return known[:depth] + [overall] * (depth - len(known))
+    def log_factors(self, depth: int) -> list[float]:
+        """Log factors of the conditional probabilities at depths 1..depth."""
+        by_depth, overall = self._log_factors
+        return by_depth[:depth] + [overall] * (depth - len(by_depth))
 
     @cached_property
-    def _factors(self) -> tuple[list[float], float]:
-        """Log factors of the depths that were seen, and of any other: a round asks thrice."""
-        overall = _ratio(PRIOR, PRIOR_COUNT, sum(self.taken), sum(self.mass))
-        known = [
-            math.log(_ratio(overall, DEPTH_COUNT, taken, mass))
-            for taken, mass in zip(self.taken, self.mass, strict=True)
+    def _log_factors(self) -> tuple[list[float], float]:
+        """Log factors of observed depths and of all others; a round reads them three times."""
+        overall = _factor(PRIOR, PRIOR_COUNT, sum(self.accepted), sum(self.expected))
+        by_depth = [
+            math.log(_factor(overall, DEPTH_COUNT, accepted, expected))
+            for accepted, expected in zip(self.accepted, self.expected, strict=True)
         ]
-        return known, math.log(overall)
+        return by_depth, math.log(overall)
 
-    def gain(self) -> float:
-        """Most that the correction may raise a path score by, as deep as any depth was seen, and
-        two deeper."""
-        factors = self.factors(len(self.taken) + 2)
+    def max_gain(self) -> float:
+        """Largest factor on a path score, down to two levels below the deepest observed one."""
+        factors = self.log_factors(len(self.accepted) + 2)
         return math.exp(sum(max(0.0, factor) for factor in factors))
 
     def expected_tokens(self, tree: TokenTree) -> list[float]:
@@ -82,7 +88,7 @@ class Acceptance:
         Corrected conditionals are clipped at one, so that scores never increase along a path.
         """
         parents, depths, log_rho = tree.parent_list, tree.depth_list, tree.log_rho_list
-        factors = [0.0, *self.factors(max(depths))]
+        factors = [0.0, *self.log_factors(max(depths))]
         scores, total = [0.0], 1.0
         curve = [total]
         exp = math.exp
@@ -96,5 +102,6 @@ class Acceptance:
         return curve
 
 
-def _ratio(prior: float, count: float, taken: float, mass: float) -> float:
-    return min(HIGHEST, max(LOWEST, (prior * count + taken) / (count + mass)))
+def _factor(prior: float, count: float, accepted: float, expected: float) -> float:
+    factor = (prior * count + accepted) / (count + expected)
+    return min(MAX_FACTOR, max(MIN_FACTOR, factor))

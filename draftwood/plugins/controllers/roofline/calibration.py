@@ -1,8 +1,4 @@
-"""A full measurement of a machine and a target: more than the first run's coarse probe, and with
-points held out that say how well the prices predict.
-
-`calibrate` measures, `Calibration` holds what came of it.
-"""
+"""A thorough measurement of a machine and a target, with held-out points to judge the fit."""
 
 import math
 import random
@@ -14,8 +10,11 @@ from attrs import frozen
 
 from draftwood.core.errors import DraftwoodError
 from draftwood.core.interfaces.controller import CostProbe
-from draftwood.plugins.controllers.roofline.prices import Prices, Roof
-from draftwood.plugins.controllers.roofline.probing import Probe, fit, monotone, residuals
+from draftwood.plugins.controllers.roofline.corrections import Corrections
+from draftwood.plugins.controllers.roofline.cost_model import CostModel
+from draftwood.plugins.controllers.roofline.fitting import fit_residuals, fit_roof
+from draftwood.plugins.controllers.roofline.measuring import Probe, monotone
+from draftwood.plugins.controllers.roofline.roof import Roof
 
 FITTED = tuple(
     (s, c) for c in (64, 512, 2048) for s in (1, 2, 4, 8, 9, 16, 17, 32, 33, 64, 65, 128, 256)
@@ -24,15 +23,20 @@ HELD_OUT = (
     *((s, c) for c in (256, 1024) for s in (1, 3, 6, 12, 24, 48, 96, 192)),
     *((s, 2048) for s in (3, 12, 48, 192)),
 )
-"""(tokens, context) that prices are fitted to, and others that they are tried on."""
+"""(tokens, context) that the cost model is fitted to, and others that it is tested on."""
 
 
 @frozen(eq=False)
 class CountedCosts:
-    """A `CostProbe` with another count of operations: flops is called with (tokens, context)."""
+    """A `CostProbe` with another count of operations.
+
+    Attributes:
+        costs: Everything else.
+        flops: Operations of a forward, called with (tokens, context).
+    """
 
     costs: CostProbe
-    count: Callable[[int, int], float]
+    flops: Callable[[int, int], float]
 
     @property
     def identity(self) -> Mapping[str, str]:
@@ -45,9 +49,6 @@ class CountedCosts:
     def seconds(self, tokens: int, context: int) -> float:
         return self.costs.seconds(tokens, context)
 
-    def flops(self, tokens: int, context: int) -> float:
-        return self.count(tokens, context)
-
     def bytes(self, tokens: int, context: int) -> float:
         return self.costs.bytes(tokens, context)
 
@@ -57,40 +58,52 @@ class CountedCosts:
 
 @frozen(eq=False)
 class Calibration:
-    """What was measured. peaks: (FLOP/s, bytes/s). prices: fitted to `fitted` alone."""
+    """A measured machine.
+
+    Attributes:
+        peaks: (FLOP/s, bytes/s) of the device.
+        model: Fitted to `fitted` alone.
+        fitted: Measurements behind the fit.
+        held_out: Other measurements, which test it.
+    """
 
     peaks: tuple[float, float]
-    prices: Prices
+    model: CostModel
     fitted: tuple[Probe, ...]
     held_out: tuple[Probe, ...]
 
     @property
     def roof(self) -> Roof:
-        assert isinstance(self.prices.roof, Roof)
-        return self.prices.roof
+        assert isinstance(self.model.forward_model, Roof)
+        return self.model.forward_model
 
     def predicted(self, probe: Probe) -> float:
-        return float(self.prices.forward(probe.tokens, probe.context))
+        """Predicted seconds of this forward."""
+        return float(self.model.forward(probe.tokens, probe.context))
 
     def error(self, probe: Probe) -> float:
         """(predicted - measured) / measured."""
         return self.predicted(probe) / probe.seconds - 1.0
 
     def quality(self) -> dict[str, float | None]:
-        """Median and largest absolute error on held-out points; roof_median: that of the two
-        roofs alone, without what was learnt per size. None without such points."""
+        """Errors on held-out points; None without such points.
+
+        Returns:
+            median and largest absolute relative error, and roof_median, the median error of the
+            roofs without residuals.
+        """
         if not self.held_out:
             return {"median": None, "largest": None, "roof_median": None}
         errors = [abs(self.error(probe)) for probe in self.held_out]
-        roof = [abs(self._by_roof(probe) / probe.seconds - 1.0) for probe in self.held_out]
+        roof = [
+            abs(float(self.roof.seconds(probe.tokens, probe.context)) / probe.seconds - 1.0)
+            for probe in self.held_out
+        ]
         return {
             "median": float(np.median(errors)),
             "largest": max(errors),
             "roof_median": float(np.median(roof)),
         }
-
-    def _by_roof(self, probe: Probe) -> float:
-        return float(self.roof.seconds(probe.tokens, probe.context))
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values: peaks, both roofs' coefficients, quality, and every point."""
@@ -116,39 +129,44 @@ class Calibration:
 def calibrate(
     costs: CostProbe,
     repeats: int = 5,
-    progress: Callable[[int, int], object] = lambda done, of: None,
+    progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> Calibration:
-    """Time every point `repeats` times; the fastest counts.
+    """Time every point `repeats` times and keep the fastest timing.
 
-    Each time all points are gone through in another order: a disturbance lasts longer than one
-    timing, and must not always meet neighbours.
+    Each repeat visits the points in another order, because a disturbance lasts longer than one
+    timing and must not always hit the same neighbours.
 
-    progress: called with (timings done, of all). Points that the target cannot hold are left out.
-    Raises DraftwoodError if none is left to fit.
+    Args:
+        costs: The target and machine. Points that exceed the target's limit are left out.
+        repeats: Timings of each point.
+        progress: Called with (timings done, timings in all).
+
+    Raises:
+        DraftwoodError: No point could be timed.
     """
     plan = [*FITTED, *HELD_OUT]
-    best: dict[tuple[int, int], float] = {}
+    fastest: dict[tuple[int, int], float] = {}
     for repeat in range(repeats):
         shuffled = random.Random(repeat).sample(plan, len(plan))
         for number, point in enumerate(shuffled):
             progress(repeat * len(plan) + number, repeats * len(plan))
-            if repeat and point not in best:
+            if repeat and point not in fastest:
                 continue
             try:
                 seconds = costs.seconds(*point)
-            except DraftwoodError:  # it holds fewer tokens than that
+            except DraftwoodError:  # beyond the target's limit
                 continue
-            best[point] = min(seconds, best.get(point, math.inf))
-    fitted, held_out = _probes(best, FITTED), _probes(best, HELD_OUT)
+            fastest[point] = min(seconds, fastest.get(point, math.inf))
+    fitted, held_out = _probes(fastest, FITTED), _probes(fastest, HELD_OUT)
     if not fitted:
         raise DraftwoodError("the target holds too few tokens for any point to be measured")
     peaks = costs.peaks()
-    roof = fit(costs, peaks, fitted)
-    prices = Prices(roof, residuals(roof, fitted), source="probe")
-    return Calibration(peaks, prices, tuple(fitted), tuple(held_out))
+    roof = fit_roof(costs, peaks, fitted)
+    model = CostModel(roof, Corrections(fit_residuals(roof, fitted)), source="probe")
+    return Calibration(peaks, model, tuple(fitted), tuple(held_out))
 
 
 def _probes(
-    best: Mapping[tuple[int, int], float], points: Sequence[tuple[int, int]]
+    fastest: Mapping[tuple[int, int], float], points: Sequence[tuple[int, int]]
 ) -> list[Probe]:
-    return monotone([Probe(*point, best[point]) for point in points if point in best])
+    return monotone([Probe(*point, fastest[point]) for point in points if point in fastest])

@@ -8,13 +8,15 @@ from draftwood.core.values import Timings
 from draftwood.plugins.controllers.measured import Measured
 from draftwood.plugins.controllers.options import MeasuredOptions, RooflineOptions
 from draftwood.plugins.controllers.roofline.controller import Roofline
-from draftwood.plugins.controllers.roofline.prices import KNOTS, Prices, Roof
+from draftwood.plugins.controllers.roofline.corrections import KNOTS, Corrections
+from draftwood.plugins.controllers.roofline.cost_model import CostModel
+from draftwood.plugins.controllers.roofline.roof import Roof
 
 from .machine import Costs
 
 SIZES = (1, 5, 9, 17)
 LINE = (0.01, 0.001, 0.0, 1e-6, 0.0)
-SMOOTH = Prices(Roof(LINE, LINE), tuple(0.01 * knot for knot in range(len(KNOTS))))
+SMOOTH = CostModel(Roof(LINE, LINE), Corrections(tuple(0.01 * knot for knot in range(len(KNOTS)))))
 PADDED = evolve(SMOOTH, sizes=SIZES)
 
 
@@ -30,7 +32,7 @@ def test_a_size_costs_what_the_next_one_does(count):
 def test_what_a_round_took_is_learnt_at_the_size_it_ran_at():
     timings = Timings(verify=2.0 * float(PADDED.forward(3, 64)))
     learnt = PADDED.learn(timings, 2, 64, True, True)
-    assert learnt.ratios == pytest.approx(np.array([(np.log(2.0), 5)]))
+    assert learnt.corrections.ratios == pytest.approx(np.array([(np.log(2.0), 5)]))
     assert learnt.sizes == SIZES
 
 
