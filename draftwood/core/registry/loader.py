@@ -19,7 +19,6 @@ import attrs
 import pluggy
 from attrs import frozen
 
-import draftwood
 from draftwood.core.errors import PluginError
 from draftwood.core.registry import hookspecs
 from draftwood.core.registry.option_types import faults
@@ -36,6 +35,7 @@ from draftwood.core.registry.registry import (
     listed,
     record,
 )
+from draftwood.version import __version__
 
 GROUP = "draftwood"
 BUNDLED = (*(f"draftwood.plugins.{kind}s.register" for kind in Kind),)
@@ -70,7 +70,7 @@ def load_plugins(
     """
     collector = _Collector()
     for module in bundled:
-        source = Source("draftwood", draftwood.__version__, module, bundled=True)
+        source = Source("draftwood", __version__, module, bundled=True)
         collector.load(source, partial(import_module, module))
     switches = _Switches.read(environ, third_parties)
     seen: set[tuple[str, str]] = set()

@@ -1,7 +1,6 @@
 """The drafter `bigram`: follows each token with what followed it last in this text."""
 
-from draftwood.core.interfaces import Drafter, DraftSession
-from draftwood.core.proposals import LookupPaths
+from draftwood import Drafter, DraftSession, LookupPaths
 
 
 class BigramSession(DraftSession):
