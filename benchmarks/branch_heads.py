@@ -49,7 +49,7 @@ def parts(model: DBlastModel, context: int) -> Parts:
     cached = [(torch.randn(shape, **where), torch.randn(shape, **where)) for _ in model.stacked]
     model.branch_logits(states[1:], head)  # what sets branches apart is made once
     return {
-        "layers": lambda: model.block_with_anchor(embeds, positions, cached),
+        "layers": lambda: model.block(embeds, positions, cached),
         "head": lambda: model.logits(states[1:], head),
         "head and branches": lambda: model.branch_logits(states[1:], head),
         "prior": lambda: model.prior_logits(states[0]),

@@ -105,7 +105,7 @@ def scripted_pipeline(target: Any, prompt: list[int], new: int, nodes: int) -> P
 
 
 DRAFTER_PASSES = (
-    "block_with_anchor",
+    "block",
     "logits",
     "branch_logits",
     "prior_logits",

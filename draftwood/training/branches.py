@@ -35,7 +35,7 @@ class TrainableBranches(TrainableBlocks):
             raise DraftwoodError("train.balance: one branch has nothing to balance; leave it out")
         base = drafter_config(shape, target.model, tokenizer)
         if shape.init is None:
-            model = DBlastModel(DBlastConfig.of(base, shape.branches, shape.rank))
+            model = DBlastModel(DBlastConfig.from_dflash(base, shape.branches, shape.rank))
             initialise(model, target.model)
             model.initialise_branches(config.training_seed, shape.spread)
         else:

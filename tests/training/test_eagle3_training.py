@@ -293,7 +293,7 @@ def test_a_run_exports_what_eagle3_loads(tmp_path, target, target_folder):
     folder = train(training_file(tmp_path, target_folder))
     model = Eagle3Model.from_folder(folder)
     assert model.dtype == torch.bfloat16
-    assert (model.embed_tokens, model.lm_head, model.ids) == (None, None, None)
+    assert (model.embed_tokens, model.lm_head, model.d2t) == (None, None, None)
     config = load_training(tmp_path / "eagle3.yaml")
     assert isinstance(config, Eagle3Training)
     assert model.config == drafter_config(config.drafter, target.model)

@@ -6,15 +6,16 @@ a round does not grow with the context.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
-from attrs import define, field, frozen
+from attrs import frozen
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from draftwood.core.kernels.graphs import BufferPool
 from draftwood.core.kernels.protocol import Kernels
+from draftwood.core.kv_buffer import ROW_AXIS, KVBuffer, KVMemory
 
 ROWS = 256  # capacities are multiples of this, with at least as much to spare when they grow
 GROWTH = 1.5
@@ -102,48 +103,23 @@ class TreeLayer(CacheLayerMixin):
         raise NotImplementedError("rows are reserved by the cache before a forward")
 
 
-@define(eq=False)
-class Buffers:
-    """Memory of a cache. stacks: K/V of the layers of one shape, (layers, 1, heads, capacity, dim),
-    with each one's layer and whether it holds its keys or values. forwards: captured on it."""
+class TreeCache(Cache, KVBuffer):
+    """The K/V of one request.
 
-    capacity: int
-    stacks: list[tuple[Tensor, list[tuple[int, str]]]]
-    forwards: dict[Any, Any] = field(factory=dict)
+    Layers of one shape share one buffer, so that a commit is one gather and one copy however many
+    layers there are.
 
-    @classmethod
-    def of(cls, layout: Sequence[LayerShape], capacity: int) -> "Buffers":
-        """New ones."""
-        groups: dict[tuple[Any, ...], list[tuple[int, str]]] = {}
-        for index, shape in enumerate(layout):
-            for name, dim in (("keys", shape.key_dim), ("values", shape.value_dim)):
-                if shape.heads:
-                    key = (shape.heads, dim, shape.dtype, shape.device)
-                    groups.setdefault(key, []).append((index, name))
-        stacks = []
-        for (heads, dim, dtype, device), members in groups.items():
-            size = (len(members), 1, heads, capacity, dim)
-            stacks.append((torch.empty(size, dtype=dtype, device=device), members))
-        return cls(capacity, stacks)
-
-
-class TreeCache(Cache):
-    """The K/V of one request. whole: attention is given the buffers, not views of what it needs.
-    held: its buffers, none before it reserved any. shelf: where they come from.
-
-    Layers of one shape share one buffer (layers, 1, heads, capacity, dim), so that a commit is
-    one gather and one copy however many layers there are.
+    Args:
+        layout: One shape per layer.
+        whole: Attention is given whole buffers, not views of the rows that it needs.
     """
 
     def __init__(self, layout: Sequence[LayerShape], *, whole: bool = False) -> None:
         self.layout = tuple(layout)
         self.extent = _Extent()
         self.extent.whole = whole
-        self.capacity = 0
-        super().__init__(layers=[TreeLayer(shape, self.extent) for shape in self.layout])
-        self.held: list[Buffers] = []
-        self.shelf: BufferPool[Buffers] | None = None
-        self._stacks: list[tuple[Tensor, list[tuple[int, str]]]] = []
+        Cache.__init__(self, layers=[TreeLayer(shape, self.extent) for shape in self.layout])
+        KVBuffer.__init__(self, partial(KVMemory.allocate, self.layout))
 
     @property
     def length(self) -> int:
@@ -152,31 +128,17 @@ class TreeCache(Cache):
 
     def reserve(self, rows: int) -> None:
         """Make room for `rows` rows behind the committed and the kept ones; keeps no others."""
-        needed = self.length + self.extent.kept + rows
-        if needed <= self.capacity:
-            return
-        wanted = max(needed + ROWS, int(self.capacity * GROWTH))
-        self._allocate(-(-wanted // ROWS) * ROWS)
+        present = self.length + self.extent.kept
+        needed = present + rows
+        if needed > self.capacity:
+            capacity = max(needed + ROWS, int(self.capacity * GROWTH))
+            self.grow(-(-capacity // ROWS) * ROWS, present)
 
-    def _allocate(self, capacity: int) -> None:
-        old, stacks = self.held.copy(), self._stacks
-        shelf = self.shelf
-        self.use(shelf.take(capacity) if shelf else Buffers.of(self.layout, capacity))
-        rows = self.length + self.extent.kept
-        for (before, _), (after, _) in zip(stacks, self._stacks, strict=False):
-            after.narrow(3, 0, rows).copy_(before.narrow(3, 0, rows))
-        if shelf:
-            for buffers in old:
-                shelf.give(buffers)
-
-    def use(self, buffers: Buffers) -> None:
-        """Keep rows in this memory from now on; nothing is copied."""
-        self.held[:] = [buffers]
-        self.capacity, self._stacks = buffers.capacity, buffers.stacks
-        for stack, members in buffers.stacks:
-            for place, (index, name) in enumerate(members):
-                setattr(self.layers[index], name, stack[place])
-                self.layers[index].is_initialized = True
+    def use(self, memory: KVMemory) -> None:
+        super().use(memory)
+        for index, name, buffer in memory.members():
+            setattr(self.layers[index], name, buffer)
+            self.layers[index].is_initialized = True
 
     def keep(self, rows: int) -> None:
         """Leave the first `rows` rows behind the committed ones as they are: the next forward
@@ -193,35 +155,36 @@ class TreeCache(Cache):
         path: increasing row numbers, 0 first. Rows that already lie in their place stay there.
         kernels: whose `compact` moves the others.
         """
+        stacks = self.stacks
         if kernels is not None:
-            kernels.compact([stack for stack, _ in self._stacks], self.length, path)
+            kernels.compact(stacks, self.length, path)
             self.advance(len(path))
             return
         start = next((i for i, row in enumerate(path) if row != i), len(path))
         if start < len(path):
             moved = torch.tensor(path[start:])
-            for stack, _ in self._stacks:
-                rows = stack.narrow(3, self.length, path[-1] + 1)
-                kept = rows.index_select(3, moved.to(stack.device))
-                rows.narrow(3, start, len(path) - start).copy_(kept)
+            for stack in stacks:
+                rows = stack.narrow(ROW_AXIS, self.length, path[-1] + 1)
+                kept = rows.index_select(ROW_AXIS, moved.to(stack.device))
+                rows.narrow(ROW_AXIS, start, len(path) - start).copy_(kept)
         self.advance(len(path))
 
     def pretend(self, rows: int) -> None:
         """Hold `rows` rows of zeros: for timing, which does not depend on what they say."""
         self.extent.length = 0
         self.reserve(rows)
-        for stack, _ in self._stacks:
-            stack.narrow(3, 0, rows).zero_()
+        for stack in self.stacks:
+            stack.narrow(ROW_AXIS, 0, rows).zero_()
         self.advance(rows)
 
     def fork(self) -> "TreeCache":
         """An independent copy of the committed rows."""
         twin = TreeCache(self.layout, whole=self.extent.whole)
-        if self.shelf is not None:
-            self.shelf.lend(twin)
+        if self.pool is not None:
+            self.pool.lend(twin)
         twin.reserve(self.length)
-        for (mine, _), (its, _) in zip(self._stacks, twin._stacks, strict=True):
-            its.narrow(3, 0, self.length).copy_(mine.narrow(3, 0, self.length))
+        if twin.held:
+            twin.memory.copy_rows(self.memory, self.length)
         twin.advance(self.length)
         return twin
 

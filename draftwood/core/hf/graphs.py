@@ -14,12 +14,13 @@ from attrs import define, field
 
 from draftwood.core.errors import UnsupportedTarget
 from draftwood.core.hf import attention
-from draftwood.core.hf.cache import Buffers, TreeCache
+from draftwood.core.hf.cache import TreeCache
 from draftwood.core.hf.scorer import Scored, TreeScorer
 from draftwood.core.hf.taps import Taps
 from draftwood.core.kernels.graphs import BufferPool, Capturing, on_device
 from draftwood.core.kernels.protocol import Kernels
 from draftwood.core.kernels.tree_mask import TreeMask
+from draftwood.core.kv_buffer import KVMemory
 from draftwood.core.tree import TokenTree
 
 Mode = Literal["auto", "on", "off"]
@@ -66,10 +67,10 @@ class Graphs:
 
     scorer: TreeScorer
     capturing: Capturing
-    pool: BufferPool[Buffers] = field(init=False)
+    pool: BufferPool[KVMemory] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.pool = BufferPool(partial(Buffers.of, self.scorer.layout))
+        self.pool = BufferPool(partial(KVMemory.allocate, self.scorer.layout))
 
     @property
     def off(self) -> str | None:
@@ -108,7 +109,7 @@ class FixedForward:
     """A forward of `size` rows on one set of buffers."""
 
     def __init__(
-        self, scorer: TreeScorer, taps: Taps, kernels: Kernels, buffers: Buffers, size: int
+        self, scorer: TreeScorer, taps: Taps, kernels: Kernels, buffers: KVMemory, size: int
     ) -> None:
         self.scorer, self.taps, self.kernels = scorer, taps, kernels
         self.size, self.capacity = size, buffers.capacity

@@ -129,10 +129,10 @@ Memory = TypeVar("Memory", bound=PooledBuffer)
 
 
 class PoolUser(Protocol[Memory]):
-    """A cache. held: its memory, none before it reserved any. shelf: where that comes from, None
+    """A cache. held: its memory, none before it reserved any. pool: where that comes from, None
     for nowhere but the allocator."""
 
-    shelf: "BufferPool[Memory] | None"
+    pool: "BufferPool[Memory] | None"
     held: list[Memory]
 
 
@@ -164,10 +164,10 @@ class BufferPool(Generic[Memory]):
 
     def lend(self, cache: PoolUser[Memory]) -> None:
         """Let `cache` have its memory from here, and take that back when it is gone."""
-        cache.shelf = self
+        cache.pool = self
         weakref.finalize(cache, _returned, self, cache.held).atexit = False
 
 
-def _returned(shelf: BufferPool[Memory], held: list[Memory]) -> None:
+def _returned(pool: BufferPool[Memory], held: list[Memory]) -> None:
     for memory in held:
-        shelf.give(memory)
+        pool.give(memory)

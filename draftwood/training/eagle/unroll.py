@@ -11,7 +11,7 @@ import torch
 from attrs import define
 from torch import Tensor
 
-from draftwood.plugins.drafters.common.layers import Turn
+from draftwood.plugins.drafters.common.layers import CosSin
 from draftwood.plugins.drafters.eagle3.layers import Attention
 from draftwood.plugins.drafters.eagle3.model import Eagle3Model
 
@@ -62,7 +62,7 @@ class Past:
     own_values: list[Tensor]
 
 
-def _attend(attention: Attention, both: Tensor, turn: Turn, past: Past, own: bool) -> Tensor:
+def _attend(attention: Attention, both: Tensor, cos_sin: CosSin, past: Past, own: bool) -> Tensor:
     """One row of every draft (S, A, 2d) -> (S, A, d).
 
     own: its keys and values are added to the past; those of a draft's first row are the text's.
@@ -70,10 +70,10 @@ def _attend(attention: Attention, both: Tensor, turn: Turn, past: Past, own: boo
     share a text, and meet in one softmax.
     """
     groups = (attention.kv_heads, attention.groups)
-    q = attention.queries(both, turn).unflatten(-2, groups) * attention.head_dim**-0.5
+    q = attention.queries(both, cos_sin).unflatten(-2, groups) * attention.head_dim**-0.5
     q = q.permute(0, 2, 3, 1, 4)  # S, kv_heads, groups, A, head_dim
     if own:
-        k, v = attention.keys_values(both, turn)
+        k, v = attention.keys_values(both, cos_sin)
         past.own_keys.append(k)
         past.own_values.append(v)
     keys, values = (part.transpose(1, 2) for part in (past.keys, past.values))

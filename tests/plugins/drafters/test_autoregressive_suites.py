@@ -1,13 +1,15 @@
-"""The drafters that pay a pass per level hold what every drafter must."""
+"""Autoregressive drafters pass the conformance suite of drafters."""
 
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from draftwood.core.hf import load_target
-from draftwood.core.interfaces import Target
+from draftwood.core.interfaces import Drafter, Target
+from draftwood.core.options import Sampling
+from draftwood.plugins.drafters.eagle3.drafter import Eagle3, Eagle3Session
+from draftwood.plugins.drafters.options import Eagle3Options
 from draftwood.testing.suites import DrafterSuite
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -18,40 +20,38 @@ def shared_target() -> Target:
     return load_target(FIXTURES / "zlab/target", device="cpu", dtype="float32")
 
 
-class OnTheFixture(DrafterSuite):
+class FixtureSuite(DrafterSuite):
     def target(self) -> Target:
         return shared_target()
 
 
-class TestEagle3(OnTheFixture):
+class TestEagle3(FixtureSuite):
     plugin = "eagle3"
     options = {"checkpoint": FIXTURES / "speculators/eagle3", "max_depth": 3}  # noqa: RUF012
 
 
-class TestDraftModel(OnTheFixture):
+class TestDraftModel(FixtureSuite):
     plugin = "draft_model"
     options = {"model": FIXTURES / "zlab/target", "max_depth": 3}  # noqa: RUF012
 
 
-class ForgetsForks(TestEagle3):
-    """A session whose forks share its cache."""
+class SharedForks(Eagle3):
+    """A drafter whose forked sessions share their state with the original."""
 
+    def open(self, target: Target, sampling: Sampling) -> Eagle3Session:
+        session = super().open(target, sampling)
+        session.fork = lambda: session  # type: ignore[method-assign]
+        return session
+
+
+class SharedForksSuite(TestEagle3):
     __test__ = False
 
-    def build(self) -> Any:
-        drafter = super().build()
-        real = drafter.open
-
-        def open_(*arguments: Any) -> Any:
-            session = real(*arguments)
-            session.fork = lambda: session
-            return session
-
-        drafter.open = open_
-        return drafter
+    def build(self) -> Drafter:
+        return SharedForks(Eagle3Options(**self.options))
 
 
-def test_the_suite_refuses_a_fork_that_is_no_copy() -> None:
+def test_suite_rejects_forks_that_share_state() -> None:
     """Negative control."""
     with pytest.raises(AssertionError):
-        ForgetsForks().test_a_fork_goes_on_by_itself()
+        SharedForksSuite().test_a_fork_does_not_change_the_original_session()

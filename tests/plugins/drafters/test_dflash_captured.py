@@ -112,18 +112,18 @@ def test_replayed_blocks_are_the_blocks(drafter, layout, layers):
     for seed, rows in enumerate((13, 1, 3, SIZE, SIZE + 1, 2, 1)):
         commit(sessions, rows, seed)
         assert_same(sessions, anchor=5 * seed)
-    assert set(sessions[0].cache.buffers.forwards) == {Block, Commit}
+    assert set(sessions[0].cache.memory.forwards) == {Block, Commit}
 
 
 def test_contexts_that_outgrow_their_buffers_are_recorded_again(drafter, monkeypatch):
     monkeypatch.setattr(graphs, "ROWS", 16)
     monkeypatch.setattr("draftwood.plugins.drafters.common.cache.FIRST", 16)
     sessions = opened(drafter(), drafter(capture=None))
-    before = sessions[0].cache.buffers.capacity
+    before = sessions[0].cache.memory.capacity
     for seed in range(9):
         commit(sessions, 4, seed)
         assert_same(sessions, anchor=seed)
-    assert before == 16 < sessions[0].cache.buffers.capacity
+    assert before == 16 < sessions[0].cache.memory.capacity
 
 
 def test_the_next_request_takes_over_what_was_recorded(drafter):
@@ -151,7 +151,7 @@ def test_requests_and_forks_beside_each_other_have_memory_of_their_own(drafter):
         commit(pair, 3, seed)
     for seed, pair in enumerate(pairs):
         assert_same(pair, anchor=seed)
-    assert len({pair[0].cache.buffers.rows.data_ptr() for pair in pairs}) == 3
+    assert len({pair[0].cache.stacks[0].data_ptr() for pair in pairs}) == 3
 
 
 def test_a_replay_keeps_what_the_one_before_returned(drafter):
@@ -211,13 +211,13 @@ def test_tables_that_a_graph_reads_reach_as_far_as_its_buffers(drafter, kind):
     sessions = [*opened(one), *opened(drafter(capture=None))]
     commit(sessions, 3, 0)
     assert_same(sessions, anchor=1)
-    buffers = sessions[0].cache.buffers
-    assert buffers.forwards[kind].table.shape[1] >= buffers.capacity > SIZE
-    recordings = dict(buffers.forwards)
+    memory = sessions[0].cache.memory
+    assert memory.forwards[kind].table.shape[1] >= memory.capacity > SIZE
+    recordings = dict(memory.forwards)
     for seed in range(1, 6):
         commit(sessions, SIZE, seed)
         assert_same(sessions, anchor=seed)
-    assert sessions[0].cache.buffers.forwards == recordings
+    assert sessions[0].cache.memory.forwards == recordings
 
 
 def refused(launch, replayed):
@@ -244,14 +244,14 @@ def test_a_window_that_hides_parts_of_a_block_is_not_captured(drafter):
     sessions = opened(drafter(must=False, **NARROW), drafter(capture=None, **NARROW))
     commit(sessions, 12, 0)
     assert_same(sessions, anchor=1)
-    assert not sessions[0].cache.buffers.forwards
+    assert not sessions[0].cache.memory.forwards
     with pytest.raises(UnsupportedTarget, match=f"window of {SIZE - 1} hides"):
         drafter(**NARROW)
     wide = NARROW | {"sliding_window": SIZE}
     sessions = opened(drafter(**wide), drafter(capture=None, **wide))
     commit(sessions, 12, 0)
     assert_same(sessions, anchor=1)
-    assert sessions[0].cache.buffers.forwards
+    assert sessions[0].cache.memory.forwards
 
 
 def test_a_union_has_its_sources_captured_each_on_its_own():
@@ -290,7 +290,7 @@ def test_pipelines_replay_both_halves_and_say_what_plain_decoding_says(drafter, 
     found = pipeline.generate(prompt, **options)
     assert found.tokens == Pipeline(target()).generate(prompt, **options).tokens
     assert found.stats.accepted > 0
-    (memory,) = pipeline.engine.drafter._captured.shelf._idle
+    (memory,) = pipeline.engine.drafter._captured.pool._idle
     assert set(memory.forwards) == {Block, Commit}
     stats = found.stats
     assert stats.kernels["attend"] >= stats.rounds * (LAYERS + target().layers)

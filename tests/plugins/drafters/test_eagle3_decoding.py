@@ -97,7 +97,7 @@ def test_distributions_lie_on_mapped_tokens_and_sum_to_one(
     proposal = propose(drafter, fresh(drafter, target, features, 5), TEXT[5])
     probs = proposal.probs(proposal.root())[0]
     unmapped = torch.ones(96, dtype=torch.bool)
-    unmapped[drafter.model.ids] = False
+    unmapped[drafter.model.draft_to_target()] = False
     assert int(unmapped.sum()) == 32
     assert float(probs[unmapped].sum()) == 0.0
     assert float(probs.sum()) == pytest.approx(1.0, abs=1e-5)

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from draftwood.core.errors import CheckpointError
 from draftwood.plugins.drafters.common.cache import ContextCache
-from draftwood.plugins.drafters.common.keys import Llama3Scaling
+from draftwood.plugins.drafters.common.config import Llama3Scaling
 from draftwood.plugins.drafters.common.layers import Rotary
 from draftwood.plugins.drafters.eagle3.config import Eagle3Config
 from draftwood.plugins.drafters.eagle3.model import Eagle3Model
@@ -183,7 +183,7 @@ def test_llama3_scaling_slows_the_slow_frequencies_and_no_fast_one():
         ({"eagle_aux_hidden_state_layer_ids": [0, 3, 5]}, "indices >= 1"),
         ({"eagle_aux_hidden_state_layer_ids": []}, "eagle_aux_hidden_state_layer_ids"),
         ({"speculators_model_type": "dflash"}, "not an EAGLE-3 drafter"),
-        ({"norm_before_fc": True, "fc_norm": True}, "one way or other"),
+        ({"norm_before_fc": True, "fc_norm": True}, "only one of the two"),
         ({"norm_output": "yes"}, "true or false"),
         ({"transformer_layer_config": {}}, "hidden_size: missing"),
         ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1.0}}, "yarn"),

@@ -393,7 +393,7 @@ def test_transformers_own_class_gives_the_same_block(window: int | None, tmp_pat
         ).last_hidden_state[0]
         for model in (ours, original):
             rows = model.context_kv(model.context(features), torch.arange(17))
-            found = model.block_with_anchor(embeds, torch.arange(17, 25), rows)
+            found = model.block(embeds, torch.arange(17, 25), rows)
             torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 

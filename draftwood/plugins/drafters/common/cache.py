@@ -1,102 +1,102 @@
-"""A drafter's own cache of keys and values, written and rolled back in place."""
+"""A drafter's own K/V cache, written and rolled back in place."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from functools import partial
+from typing import Protocol
 
 import torch
-from attrs import define, field
+from attrs import frozen
 from torch import Tensor
 
 from draftwood.core.kernels.graphs import BufferPool
+from draftwood.core.kv_buffer import KVBuffer, KVMemory
 
 FIRST = 512
 """Rows that a new cache has room for."""
 
 
-class Shaped(Protocol):
-    """What a cache must know of its model."""
+class CachedModel(Protocol):
+    """The properties of a model that determine the size of its cache."""
 
     @property
     def layers(self) -> int: ...
-
     @property
     def kv_heads(self) -> int: ...
-
     @property
     def head_dim(self) -> int: ...
-
     @property
     def dtype(self) -> torch.dtype: ...
-
     @property
     def device(self) -> torch.device: ...
 
 
-@define(eq=False)
-class ContextBuffers:
-    """Memory of a cache. rows: (2, layers, kv_heads, capacity, head_dim), keys and then values.
-    forwards: what was captured on it."""
-
-    rows: Tensor
-    forwards: dict[Any, Any] = field(factory=dict)
-
-    @classmethod
-    def of(cls, model: Shaped, capacity: int) -> "ContextBuffers":
-        """New memory for the context of one of `model`'s requests."""
-        size = (2, model.layers, model.kv_heads, capacity, model.head_dim)
-        return cls(torch.empty(size, dtype=model.dtype, device=model.device))
-
-    @property
-    def capacity(self) -> int:
-        return self.rows.shape[3]
+@frozen
+class _LayerShape:
+    heads: int
+    key_dim: int
+    value_dim: int
+    dtype: torch.dtype
+    device: torch.device
 
 
-class ContextCache:
-    """Keys and values (layers, kv_heads, capacity, head_dim), grown geometrically.
+def allocate(model: CachedModel, capacity: int) -> KVMemory:
+    """New memory for the context of one of the model's requests."""
+    dim = model.head_dim
+    shape = _LayerShape(model.kv_heads, dim, dim, model.dtype, model.device)
+    return KVMemory.allocate([shape] * model.layers, capacity)
 
-    length: rows that are held. Rows behind it may be written and then either kept (`extend`) or
-    overwritten; `rollback` gives up the last ones. Neither moves anything. shelf: where its memory
-    comes from, None for the allocator. held: that memory.
+
+def layer_buffers(memory: KVMemory) -> list[tuple[Tensor, Tensor]]:
+    """Whole buffers of keys and values of each layer, (kv_heads, capacity, head_dim)."""
+    ((stack, _),) = memory.stacks  # keys and values of each layer alternate
+    return [(stack[at, 0], stack[at + 1, 0]) for at in range(0, len(stack), 2)]
+
+
+class ContextCache(KVBuffer):
+    """Keys and values of one request in a drafter.
+
+    Rows behind `length` may be written and then either be kept (`extend`) or overwritten;
+    `rollback` drops the last rows. Neither moves anything.
+
+    Args:
+        model: Whose layers are cached.
+        capacity: Rows to make room for at first; None for the default.
+        pool: Where memory comes from; None to allocate it.
+
+    Attributes:
+        length: Rows that are held.
     """
 
     def __init__(
         self,
-        model: Shaped,
+        model: CachedModel,
         capacity: int | None = None,
-        shelf: BufferPool[ContextBuffers] | None = None,
+        pool: BufferPool[KVMemory] | None = None,
     ) -> None:
+        super().__init__(partial(allocate, model))
         self.length = 0
-        self.shelf: BufferPool[ContextBuffers] | None = None
-        self.held: list[ContextBuffers] = []
         self._model = model
-        if shelf is not None:
-            shelf.lend(self)
-        self.held.append(self._allocate(capacity or FIRST))
+        if pool is not None:
+            pool.lend(self)
+        self.grow(capacity or FIRST, 0)
 
-    def _allocate(self, capacity: int) -> ContextBuffers:
-        return self.shelf.take(capacity) if self.shelf else ContextBuffers.of(self._model, capacity)
-
-    @property
-    def buffers(self) -> ContextBuffers:
-        """The memory it has now: another one after it has grown."""
-        return self.held[0]
+    def use(self, memory: KVMemory) -> None:
+        super().use(memory)
+        self._layers = layer_buffers(memory)
 
     def reserve(self, rows: int) -> None:
         """Make room for `rows` rows behind those held."""
-        end, old = self.length + rows, self.buffers
-        if end > old.capacity:
-            grown = self._allocate(2 * end)
-            grown.rows[:, :, :, : self.length] = old.rows[:, :, :, : self.length]
-            self.held[:] = [grown]
-            if self.shelf:
-                self.shelf.give(old)
+        end = self.length + rows
+        if end > self.capacity:
+            self.grow(2 * end, self.length)
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Put rows (kv_heads, n, head_dim) of one layer behind those held, in reserved room.
+        """Write rows (kv_heads, n, head_dim) of one layer behind those held, in reserved room.
 
-        Returns views of all of the layer's keys and values, (kv_heads, length + n, head_dim).
+        Returns:
+            Views of all of the layer's keys and values, (kv_heads, length + n, head_dim).
         """
-        end, (all_keys, all_values) = self.length + keys.shape[1], self.buffers.rows[:, layer]
+        end, (all_keys, all_values) = self.length + keys.shape[1], self._layers[layer]
         all_keys[:, self.length : end] = keys
         all_values[:, self.length : end] = values
         return all_keys[:, :end], all_values[:, :end]
@@ -110,7 +110,7 @@ class ContextCache:
         self.length = length
 
     def append(self, rows: Sequence[tuple[Tensor, Tensor]]) -> None:
-        """One (k, v) per layer, each (kv_heads, n, head_dim), keys already rotated."""
+        """Write and hold (keys, values) of each layer, (kv_heads, n, head_dim), keys rotated."""
         count = rows[0][0].shape[1]
         self.reserve(count)
         for layer, (keys, values) in enumerate(rows):
@@ -118,14 +118,12 @@ class ContextCache:
         self.extend(count)
 
     def views(self) -> list[tuple[Tensor, Tensor]]:
-        """(k, v) of each layer, (kv_heads, length, head_dim)."""
-        keys, values = self.buffers.rows[:, :, :, : self.length]
-        return list(zip(keys, values, strict=True))
+        """Keys and values of each layer, (kv_heads, length, head_dim)."""
+        return [(k[:, : self.length], v[:, : self.length]) for k, v in self._layers]
 
     def fork(self) -> "ContextCache":
         """An independent copy of the rows that are held, and of those written behind them."""
-        capacity = self.buffers.capacity
-        twin = type(self)(self._model, capacity, self.shelf)
-        twin.buffers.rows[:, :, :, :capacity] = self.buffers.rows
+        twin = ContextCache(self._model, self.capacity, self.pool)
+        twin.memory.copy_rows(self.memory, self.capacity)
         twin.length = self.length
         return twin

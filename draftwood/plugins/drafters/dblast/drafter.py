@@ -8,7 +8,7 @@ from torch import Tensor
 from draftwood.core.assets import Part
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Mixture, Proposal
-from draftwood.plugins.drafters.dblast.config import between
+from draftwood.plugins.drafters.dblast.config import interpolate
 from draftwood.plugins.drafters.dblast.model import DBlastModel
 from draftwood.plugins.drafters.dflash.drafter import DFlash, DFlashSession
 from draftwood.plugins.drafters.options import DBlastOptions
@@ -38,7 +38,7 @@ class DBlast(DFlash):
         given = self.options.prior_temperature
         if given is None:
             return self.model.config.prior_temperature(sampling.temperature)
-        return between(given, sampling.temperature) if isinstance(given, tuple) else given
+        return interpolate(given, sampling.temperature) if isinstance(given, tuple) else given
 
     def proposal(self, slots: Tensor, anchor: int, session: DFlashSession) -> Proposal:
         """The mixture that final-normed states (1 + D, d) give, the anchor's slot first."""

@@ -16,7 +16,8 @@ from torch import Tensor
 from draftwood.core.interfaces import Kernels
 from draftwood.core.kernels.graphs import BufferPool, Capturing
 from draftwood.core.kernels.tree_mask import WORD, TreeMask
-from draftwood.plugins.drafters.common.cache import ContextBuffers, ContextCache
+from draftwood.core.kv_buffer import KVMemory
+from draftwood.plugins.drafters.common.cache import ContextCache, allocate, layer_buffers
 from draftwood.plugins.drafters.dflash.layers import DrafterLayer
 from draftwood.plugins.drafters.dflash.model import DFlashModel
 
@@ -41,7 +42,7 @@ class Captured:
         self.model, self.block, self.embedding = model, block, embedding
         self.kernels, self.capturing = kernels, capturing
         self.size = model.config.block_size
-        self.shelf: BufferPool[ContextBuffers] = BufferPool(partial(ContextBuffers.of, model))
+        self.pool: BufferPool[KVMemory] = BufferPool(partial(allocate, model))
         # Kernels measure a window backwards alone: one that looks both ways must hold the block.
         narrow = [layer.window for layer in model.stacked if not layer.causal and layer.window]
         if min(narrow, default=self.size) < self.size:
@@ -69,15 +70,15 @@ class Captured:
         if self.capturing.off is not None:
             return None
         cache.reserve(self.size)
-        buffers = cache.buffers
-        found = buffers.forwards.get(kind) or kind(self, buffers)
+        memory = cache.memory
+        found = memory.forwards.get(kind) or kind(self, memory)
         found.fill(cache.length, given)
         if found.again is None:
             # Filled before: it runs while it is captured, and must not write over the context.
             found.again = self.capturing.captured(kind.name, self.kernels, found.launch)
             if found.again is None:
                 return None
-            buffers.forwards[kind] = found
+            memory.forwards[kind] = found
         result: Tensor = found.again()
         return result
 
@@ -88,11 +89,12 @@ class Pass(Generic[Given]):
 
     name: ClassVar[str]
 
-    def __init__(self, captured: Captured, buffers: ContextBuffers) -> None:
+    def __init__(self, captured: Captured, memory: KVMemory) -> None:
         model = captured.model
         self.model, self.kernels = model, captured.kernels
-        self.size, self.buffers = captured.size, buffers.rows
-        model.rotary.reserve(buffers.capacity)
+        self.size, self.capacity = captured.size, memory.capacity
+        self.buffers = layer_buffers(memory)
+        model.rotary.reserve(self.capacity)
         # Kept: it may give way to a larger one, and what was captured reads this one.
         self.table = model.rotary.table(model.device, model.dtype)
         self.context = torch.zeros(1, dtype=torch.int64, device=model.device)
@@ -113,8 +115,8 @@ class Commit(Pass[Tensor]):
 
     name = "a drafter's commit"
 
-    def __init__(self, captured: Captured, buffers: ContextBuffers) -> None:
-        super().__init__(captured, buffers)
+    def __init__(self, captured: Captured, memory: KVMemory) -> None:
+        super().__init__(captured, memory)
         self.features = self.context.new_zeros(
             (self.size, self.model.fc.in_features), dtype=self.model.dtype
         )
@@ -125,7 +127,7 @@ class Commit(Pass[Tensor]):
 
     def launch(self) -> Tensor:
         self.model.fixed_context(self.features, self.context + self.offsets, self.buffers)
-        return self.buffers
+        return self.context
 
 
 class Block(Pass[int]):
@@ -133,8 +135,8 @@ class Block(Pass[int]):
 
     name = "a drafter's pass"
 
-    def __init__(self, captured: Captured, buffers: ContextBuffers) -> None:
-        super().__init__(captured, buffers)
+    def __init__(self, captured: Captured, memory: KVMemory) -> None:
+        super().__init__(captured, memory)
         self.masks, self.embedding = captured.block[1:], captured.embedding
         self.scale = self.model.config.input_embedding_scale
         self.anchor = torch.zeros_like(self.context)
@@ -147,10 +149,9 @@ class Block(Pass[int]):
         self.anchor.fill_(given)
 
     def launch(self) -> Tensor:
-        capacity = self.buffers.shape[3]
         there = self.context.to(torch.int32)[0]
-        chain = TreeMask(there, capacity)
-        block = TreeMask(there, capacity, 0, self.offsets, self.every, causal=False)
+        chain = TreeMask(there, self.capacity)
+        block = TreeMask(there, self.capacity, 0, self.offsets, self.every, causal=False)
         attend = [
             partial(self._attend, chain if layer.causal else block, layer)
             for layer in self.model.stacked

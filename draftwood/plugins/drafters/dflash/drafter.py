@@ -77,7 +77,7 @@ class DFlashSession(DraftSession):
         block[0] = shared.embedding[anchor] * config.input_embedding_scale
         start = self.cache.length
         positions = torch.arange(start, start + config.block_size, device=block.device)
-        return self.model.block_with_anchor(block, positions, self.cache.views())
+        return self.model.block(block, positions, self.cache.views())
 
     def fork(self) -> "DFlashSession":
         with torch.inference_mode():
@@ -125,7 +125,7 @@ class DFlash(Drafter):
         ids = torch.full((config.block_size,), config.mask_token_id, device=embedding.device)
         with torch.inference_mode():
             block = embedding[ids] * config.input_embedding_scale
-        head = None if self.model.has_head else target.head_weight()
+        head = target.head_weight() if self.model.lm_head is None else None
         mapped = bound.model.draft_to_target()
         vocabulary = Vocabulary(target.vocab_size, mapped)
         bound._shared = Shared(block, embedding, head, vocabulary)
@@ -154,7 +154,7 @@ class DFlash(Drafter):
                 f"{name} masks with token {config.mask_token_id}, but the target has "
                 f"{embedding.shape[0]} embedding rows"
             )
-        if not self.model.has_head and config.vocab_size > target.vocab_size:
+        if self.model.lm_head is None and config.vocab_size > target.vocab_size:
             raise PairingError(
                 f"{name} was trained for a vocabulary of {config.vocab_size}, and the target "
                 f"has {target.vocab_size}"
@@ -164,7 +164,7 @@ class DFlash(Drafter):
         if self._shared is None:
             raise RequestError("a drafter is bound to its target before it opens sessions")
         captured = self._captured
-        cache = ContextCache(self.model, shelf=None if captured is None else captured.shelf)
+        cache = ContextCache(self.model, pool=None if captured is None else captured.pool)
         return DFlashSession(self.model, self._shared, sampling, cache, captured)
 
     def propose(self, work: Sequence[DraftWork]) -> list[Proposal]:

@@ -1,50 +1,38 @@
-"""The network of a DFlash drafter, both generations, written for one request at a time.
+"""The network of a DFlash drafter, for one request at a time, and its training forward.
 
-A block of slots [anchor, MASK, ...] attends to the context (the target's own hidden states, mixed
-by `fc`) and to itself; one pass gives a distribution for every slot. DFlash, arXiv 2602.06036; the
-second generation adds short convolutions around each sub-layer and a selector over candidates.
-
-Tensors have no batch axis except in `blocks`, the training forward. Letters in shapes: n context
-rows, B slots, d hidden size, A anchors, S sequences.
+Letters in shapes: n context rows, B slots, d hidden size, A anchors, S sequences.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import cast
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from draftwood.core import devices
-from draftwood.core.errors import CheckpointError
 from draftwood.plugins.drafters.common.layers import Rotary
-from draftwood.plugins.drafters.common.weights import fit, read_weights, renamed, target_ids
+from draftwood.plugins.drafters.common.model import DrafterModel
 from draftwood.plugins.drafters.dflash.config import DFlashConfig
 from draftwood.plugins.drafters.dflash.layers import Attend, DrafterLayer
 from draftwood.plugins.drafters.dflash.selector import Selector
 
 RENAMED = {"layers.": "stack.", "candidate_selector.": "selector."}
-"""Published parameter names and ours; `layers` is the number of them here."""
+"""Published parameter names, and those here, where `layers` is a number."""
 
 ENCODER = {"encoder.fc.": "fc.", "encoder.output_norm_enc.": "hidden_norm."}
-"""What transformers' own assistants call differently."""
-
-COPIES = ("embed_tokens.", "verifier_norm.", "verifier_lm_head.", "t2d")
-"""Parameters that some checkpoints repeat from their target, or that follow from others."""
+"""Names that differ in checkpoints of transformers' own assistants."""
 
 
-class DFlashModel(nn.Module):
-    """Context features in, distributions over the block's slots out.
+class DFlashModel(DrafterModel):
+    """Computes final states of a block's slots from context features, and their logits."""
 
-    layers, kv_heads, head_dim: what a cache of its context must hold.
-    """
+    config_class: ClassVar[type[DFlashConfig]] = DFlashConfig
+    ignored: ClassVar[tuple[str, ...]] = (*DrafterModel.ignored, "embed_tokens.")
+    config: DFlashConfig
 
     def __init__(self, config: DFlashConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.layers, self.kv_heads = config.num_layers, config.num_kv_heads
-        self.head_dim = config.head_dim
+        super().__init__(config)
         d, eps = config.hidden_size, config.rms_norm_eps
         features = len(config.target_layer_ids) * config.target_hidden_size
         self.fc = nn.Linear(features, d, bias=False)
@@ -52,100 +40,21 @@ class DFlashModel(nn.Module):
         self.stack = nn.ModuleList(DrafterLayer(config, at) for at in range(config.num_layers))
         self.norm = nn.RMSNorm(d, eps)
         self.selector: Selector | None = Selector(config) if config.selector_rank else None
-        self.lm_head: nn.Linear | None = None
-        self.register_buffer("d2t", None)
-        # A block keeps its full length at the limit, so positions go past it.
+        # A block keeps its full length at the limit, so positions exceed the limit.
         positions = config.max_position_embeddings + config.block_size
         self.rotary = Rotary(config.head_dim, config.rope_theta, positions)
-
-    @classmethod
-    def from_folder(cls, folder: Path | str, allow_pickle: bool = False) -> "DFlashModel":
-        """Config and weights of a checkpoint, in the weights' own dtype, on the CPU.
-
-        Raises CheckpointError naming every missing or unexpected parameter.
-        """
-        folder = Path(folder)
-        with torch.device("meta"):
-            model = cls(DFlashConfig.from_file(folder))
-        model.load_weights(folder, allow_pickle)
-        return model.eval()
-
-    def load_weights(self, folder: Path | str, allow_pickle: bool = False) -> None:
-        """Take the parameters of a checkpoint folder, replacing what is here (meta or not)."""
-        self.take(read_weights(folder, allow_pickle), folder)
-
-    def take(self, published: Mapping[str, Tensor], folder: Path | str) -> None:
-        """Take these parameters, by their published names. Raises CheckpointError, naming
-        `folder`, if they do not fit."""
-        found = {
-            ours: tensor
-            for name, tensor in published.items()
-            if not (ours := renamed(name, self._names)).startswith(COPIES)
-        }
-        self._prepare_head(found, folder)
-        fit(self, found, folder, self._published)
-
-    def _prepare_head(self, found: dict[str, Tensor], folder: Path | str) -> None:
-        """Make room for the checkpoint's own head and vocabulary map, if it has them."""
-        config = self.config
-        reduced = config.draft_vocab_size < config.vocab_size
-        if reduced and not {"lm_head.weight", "d2t"} <= set(found):
-            raise CheckpointError(
-                f"{folder}: a draft vocabulary of {config.draft_vocab_size} of "
-                f"{config.vocab_size} tokens needs its own lm_head.weight and d2t"
-            )
-        if "lm_head.weight" in found:
-            self.lm_head = nn.Linear(
-                config.hidden_size, config.draft_vocab_size, bias=False, device="meta"
-            )
-        if "d2t" in found:
-            self.d2t = torch.empty(config.draft_vocab_size, dtype=torch.long, device="meta")
-            found["d2t"] = found["d2t"].long()
-            target_ids(found["d2t"], config.vocab_size, folder)
-
-    def published_state(self) -> dict[str, Tensor]:
-        """Parameters under their published names, each in its own memory."""
-        return {
-            self._published(name): tensor.detach().clone()
-            for name, tensor in self.state_dict().items()
-        }
 
     @property
     def _names(self) -> dict[str, str]:
         return RENAMED | ENCODER if self.config.layout == "transformers" else RENAMED
-
-    def _published(self, name: str) -> str:
-        return renamed(name, {ours: theirs for theirs, ours in self._names.items()})
 
     @property
     def stacked(self) -> Iterable[DrafterLayer]:
         """The layers, in order."""
         return cast(Iterable[DrafterLayer], self.stack)
 
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.fc.weight.dtype
-
-    @property
-    def device(self) -> torch.device:
-        return self.fc.weight.device
-
-    @property
-    def has_head(self) -> bool:
-        """Whether the checkpoint brings its own output head."""
-        return self.lm_head is not None
-
-    def draft_to_target(self) -> Tensor | None:
-        """(V_draft,) target ids of the draft vocabulary, None if the two are the same.
-
-        Checkpoints store offsets: target id = draft id + d2t[draft id].
-        """
-        if self.d2t is None:
-            return None
-        return self.d2t + torch.arange(self.d2t.shape[0], device=self.d2t.device)
-
     def context(self, features: Tensor) -> Tensor:
-        """(n, taps * H) tapped states of committed tokens -> (n, d), shared by all layers."""
+        """Project (n, taps * H) tapped states of committed tokens to (n, d), for all layers."""
         return self.hidden_norm(self.fc(features))
 
     def context_kv(self, context: Tensor, positions: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -158,76 +67,77 @@ class DFlashModel(nn.Module):
         return list(self._context_kv(context, positions))
 
     def _context_kv(self, context: Tensor, positions: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        turn = self.rotary(positions, context.dtype)
+        cos_sin = self.rotary(positions, context.dtype)
         for layer in self.stacked:
-            keys, values = layer.self_attn.keys_values(context, turn)
+            keys, values = layer.self_attn.keys_values(context, cos_sin)
             yield keys.transpose(0, 1), values.transpose(0, 1)
 
     def block(
         self, embeds: Tensor, positions: Tensor, cached: Sequence[tuple[Tensor, Tensor]]
     ) -> Tensor:
-        """One pass over a block -> (B - 1, d), the final-normed states of the mask slots.
+        """One forward pass over a block -> (B, d) final-normed states, the anchor's slot first.
 
-        embeds: (B, d) scaled embedding rows, the anchor's first. positions: (B,) int64.
-        cached: per layer, keys and values of the context as `context_kv` gives them, for the
-        positions before the block, without gaps.
+        Slot 0 predicts no token; its state summarises the block.
+
+        Args:
+            embeds: (B, d) scaled embedding rows, the anchor's first.
+            positions: (B,) int64.
+            cached: Per layer, keys and values of the context as `context_kv` gives them, for the
+                positions before the block, without gaps.
         """
-        return self.block_with_anchor(embeds, positions, cached)[1:]
-
-    def block_with_anchor(
-        self, embeds: Tensor, positions: Tensor, cached: Sequence[tuple[Tensor, Tensor]]
-    ) -> Tensor:
-        """The same with slot 0, which predicts no token but sums up the block: (B, d)."""
         self.rotary.reserve(cached[0][0].shape[1] + embeds.shape[0])
-        turn = self.rotary(positions, embeds.dtype)
+        cos_sin = self.rotary(positions, embeds.dtype)
         x = embeds
         for layer, (keys, values) in zip(self.stacked, cached, strict=True):
             mask = layer.mask(keys.shape[1], embeds.shape[0], embeds.device)
-            x = layer(x, turn, keys, values, mask)
+            x = layer(x, cos_sin, keys, values, mask)
         return self.norm(x)
 
-    def fixed_context(self, features: Tensor, rows: Tensor, buffers: Tensor) -> None:
-        """Write keys and values of (n, taps * H) tapped states to these rows of whole buffers
-        (2, layers, kv_heads, capacity, head_dim).
+    def fixed_context(
+        self, features: Tensor, rows: Tensor, buffers: Sequence[tuple[Tensor, Tensor]]
+    ) -> None:
+        """Write keys and values of (n, taps * H) tapped states to rows of whole buffers.
 
-        rows: (n,) int64 on the device, also the positions. The rotary tables must reach as far as
-        the buffers.
+        Args:
+            rows: (n,) int64 on the device, also the positions. The rotary tables must cover the
+                buffers' capacity.
+            buffers: Keys and values of each layer, (kv_heads, capacity, head_dim).
         """
-        found = self._context_kv(self.context(features), rows)
-        for keys, values, (k, v) in zip(*buffers, found, strict=True):
+        context = self._context_kv(self.context(features), rows)
+        for (keys, values), (k, v) in zip(buffers, context, strict=True):
             keys.index_copy_(1, rows, k)
             values.index_copy_(1, rows, v)
 
     def fixed_block(
-        self, embeds: Tensor, rows: Tensor, buffers: Tensor, attend: Sequence[Attend]
+        self,
+        embeds: Tensor,
+        rows: Tensor,
+        buffers: Sequence[tuple[Tensor, Tensor]],
+        attend: Sequence[Attend],
     ) -> Tensor:
-        """As `block_with_anchor`, behind a context whose length only the device knows.
+        """As `block`, behind a context whose length only the device knows.
 
-        rows: (B,) int64 on the device, the block's positions and its rows in the whole buffers.
-        attend: each layer's. The rotary tables must reach as far as the buffers.
+        Args:
+            rows: (B,) int64 on the device, the block's positions and its rows in the buffers. The
+                rotary tables must cover the buffers' capacity.
+            buffers: As in `fixed_context`.
+            attend: Of each layer.
         """
-        turn = self.rotary(rows, embeds.dtype)
+        cos_sin = self.rotary(rows, embeds.dtype)
         x = embeds
-        for layer, keys, values, seen in zip(self.stacked, *buffers, attend, strict=True):
-            x = layer.fixed(x, turn, keys, values, rows, seen)
+        for layer, (keys, values), run in zip(self.stacked, buffers, attend, strict=True):
+            x = layer.fixed(x, cos_sin, keys, values, rows, run)
         return self.norm(x)
 
     def logits(self, hidden: Tensor, head: Tensor | None = None) -> Tensor:
         """(..., d) -> (..., V_draft), multiplier and soft cap applied.
 
-        head: the target's (V, d) output weight; the checkpoint's own is used where it has one.
+        head: The target's (V, d) output weight, for a checkpoint without its own.
         """
-        return self.finished(F.linear(hidden, self.output_weight(head)))
+        return self.scale_logits(F.linear(hidden, self.output_weight(head)))
 
-    def output_weight(self, head: Tensor | None) -> Tensor:
-        """(V_draft, d): the checkpoint's own head, else the target's, `head`."""
-        weight = self.lm_head.weight if self.lm_head is not None else head
-        if weight is None:
-            raise CheckpointError("the checkpoint has no head of its own: pass the target's")
-        return weight
-
-    def finished(self, logits: Tensor) -> Tensor:
-        """What the head gave, with the config's multiplier and soft cap."""
+    def scale_logits(self, logits: Tensor) -> Tensor:
+        """Apply the config's multiplier and soft cap to the head's output."""
         if self.config.output_multiplier != 1.0:
             logits = logits * self.config.output_multiplier
         if (cap := self.config.final_logit_softcapping) is not None:
@@ -237,19 +147,23 @@ class DFlashModel(nn.Module):
     def blocks(self, features: Tensor, embeds: Tensor, anchors: Tensor) -> Tensor:
         """Many blocks of many sequences at once, for training -> (S, A, B, d), slot 0 included.
 
-        features: (S, n, taps * H) of positions 0 to n - 1. embeds: (S, A, B, d). anchors: (S, A)
-        positions. The block at anchor a sees the context strictly before a, and itself: exactly
+        The block at anchor a attends to the context strictly before a, and to itself: exactly
         what `block` computes when a is the last committed token.
+
+        Args:
+            features: (S, n, taps * H) of positions 0 to n - 1.
+            embeds: (S, A, B, d).
+            anchors: (S, A) positions.
         """
         context = self.context(features)
         rows = torch.arange(features.shape[1], device=features.device)
         self.rotary.reserve(features.shape[1] + embeds.shape[2])
-        turn_context = self.rotary(rows, embeds.dtype)
+        context_cos_sin = self.rotary(rows, embeds.dtype)
         slots = anchors[..., None] + torch.arange(embeds.shape[2], device=embeds.device)
-        turn = self.rotary(slots, embeds.dtype)
+        cos_sin = self.rotary(slots, embeds.dtype)
         x = embeds
         for layer in self.stacked:
-            seen = layer.visible(rows, slots, anchors)
-            keys, values = layer.self_attn.keys_values(context, turn_context)
-            x = layer.packed(x, turn, keys, values, seen)
+            visible = layer.packed_mask(rows, slots, anchors)
+            keys, values = layer.self_attn.keys_values(context, context_cos_sin)
+            x = layer.packed(x, cos_sin, keys, values, visible)
         return self.norm(x)

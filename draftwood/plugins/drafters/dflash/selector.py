@@ -9,8 +9,8 @@ from draftwood.plugins.drafters.dflash.config import DFlashConfig
 class Selector(nn.Module):
     """score(candidate | previous) = logit + <P[previous] * h_proj(hidden), S[candidate]>.
 
-    P, S: (V, rank) codebooks of predecessors and successors, rows of the drafter's own vocabulary.
-    A previous token that has no row is one that it cannot say: nothing is known of what follows it.
+    P and S, (V_draft, rank), are codebooks of predecessors and successors, rows of the drafter's
+    own vocabulary. A previous token outside it has no row, and the term after its logit is zero.
     """
 
     def __init__(self, config: DFlashConfig) -> None:
@@ -28,44 +28,49 @@ class Selector(nn.Module):
     def scores(self, logits: Tensor, hidden: Tensor, anchor: int) -> tuple[Tensor, Tensor, Tensor]:
         """Candidates and their scores, for a Markov proposal.
 
-        logits: (D, V) and hidden: (D, d) of the mask slots; anchor: the token before them.
-        Returns candidates (D, C) int64 (an unordered set per position), first (C,) given the
-        anchor, and pair (D - 1, C, C): [d, i, j] of candidate j at depth d + 2 after candidate i.
+        Args:
+            logits: (D, V_draft) of the mask slots.
+            hidden: (D, d) of the mask slots.
+            anchor: The token before them, in the draft vocabulary; -1 for one outside it.
+
+        Returns:
+            Candidates (D, C) int64, an unordered set per position; their scores (C,) given the
+            anchor; and (D - 1, C, C), [d, i, j] of candidate j at depth d + 2 after candidate i.
         """
-        best, candidates = self._candidates(logits)
+        values, candidates = self._candidates(logits)
         gates = self.hidden_projection(hidden)
-        known = 0 <= anchor < len(self.predecessor_codebook)
-        first = candidates.new_full((1, candidates.shape[1]), anchor if known else 0)
+        has_row = 0 <= anchor < len(self.predecessor_codebook)
+        first = candidates.new_full((1, candidates.shape[1]), anchor if has_row else 0)
         before = torch.cat([first, candidates[:-1]])
         left = self.predecessor_codebook[before] * gates[:, None]
-        if not known:  # asked of the anchor alone: candidates have rows
+        if not has_row:  # only the anchor can be outside: candidates have rows
             left[0] = 0.0
         right = self.successor_codebook[candidates]
-        scores = best[:, None] + left @ right.mT
+        scores = values[:, None] + left @ right.mT
         return candidates, scores[0, 0], scores[1:]
 
     def likeliest(self, logits: Tensor, hidden: Tensor, previous: Tensor) -> Tensor:
-        """(...) int64 best candidates after `previous` (...), from logits (..., V)."""
-        best, candidates = self._candidates(logits)
+        """(...) int64 best candidates after `previous` (...), from logits (..., V_draft)."""
+        values, candidates = self._candidates(logits)
         left = self._left(hidden, previous)
         right = self.successor_codebook[candidates]
-        winner = (best + (right @ left[..., None])[..., 0]).argmax(-1, keepdim=True)
-        return candidates.gather(-1, winner)[..., 0]
+        best = (values + (right @ left[..., None])[..., 0]).argmax(-1, keepdim=True)
+        return candidates.gather(-1, best)[..., 0]
 
     def added(self, hidden: Tensor, previous: Tensor) -> Tensor:
-        """What every token's logit grows by after `previous` (...), for training: (..., V)."""
+        """(..., V_draft) terms added to every token's logit after `previous`, for training."""
         return self._left(hidden, previous) @ self.successor_codebook.mT
 
     def _left(self, hidden: Tensor, previous: Tensor) -> Tensor:
-        known = (previous >= 0)[..., None]
+        has_row = (previous >= 0)[..., None]
         rows = self.predecessor_codebook[previous.clamp_min(0)]
-        return rows * known * self.hidden_projection(hidden)
+        return rows * has_row * self.hidden_projection(hidden)
 
     def initialise(self) -> None:
-        """Silent at first: no successor is known."""
+        """Start with terms of zero: the successor codebook is zero."""
         nn.init.normal_(self.predecessor_codebook, std=0.3)
         nn.init.zeros_(self.successor_codebook)
 
     def _candidates(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Values and tokens (..., C) of the likeliest tokens, in no order."""
+        """Values and tokens (..., C) of the highest logits, in no order."""
         return logits.topk(min(self.top_k, logits.shape[-1]), sorted=False)

@@ -149,7 +149,9 @@ class Eagle3(Drafter):
         head = target.head_weight() if model.lm_head is None else None
         bound = copy.copy(self)
         bound.model = model
-        bound._parts = Parts(model, embedding, head, Vocabulary(target.vocab_size, model.ids))
+        bound._parts = Parts(
+            model, embedding, head, Vocabulary(target.vocab_size, model.draft_to_target())
+        )
         return bound
 
     def _check_pairing(self, target: Target, rows: Tensor) -> None:
@@ -165,7 +167,7 @@ class Eagle3(Drafter):
                 f"{name} is {config.hidden_size} wide and has no embedding or head of its own: it "
                 f"cannot use those of a target {rows.shape[1]} wide"
             )
-        ids, own = self.model.ids, self.model.embed_tokens
+        ids, own = self.model.draft_to_target(), self.model.embed_tokens
         last = config.draft_vocab_size - 1 if ids is None else int(ids.max())
         if last >= target.vocab_size or (own and own.num_embeddings < target.vocab_size):
             raise PairingError(

@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save_file
 
 from draftwood.core.assets import resolve
 from draftwood.core.errors import CheckpointError
+from draftwood.plugins.drafters.common.config import read_config
 from draftwood.plugins.drafters.common.headers import INDEX, weight_files
-from draftwood.plugins.drafters.common.keys import read_config
 from draftwood.plugins.drafters.common.weights import renamed
 from draftwood.plugins.drafters.dflash.config import DFlashConfig
 from draftwood.plugins.drafters.dflash.model import ENCODER

@@ -8,8 +8,8 @@ import torch
 from attrs import asdict, frozen
 
 from draftwood.core.errors import CheckpointError
+from draftwood.plugins.drafters.common.config import read_config
 from draftwood.plugins.drafters.common.headers import read_headers
-from draftwood.plugins.drafters.common.keys import read_config
 from draftwood.plugins.drafters.common.weights import outlines
 from draftwood.plugins.drafters.dblast.config import SECTION, DBlastConfig
 from draftwood.plugins.drafters.dblast.model import DBlastModel
@@ -157,11 +157,11 @@ def _problems(folder: Path, config: DFlashConfig | Eagle3Config) -> list[str]:
         found = outlines(read_headers(folder), folder)
         with torch.device("meta"):
             if isinstance(config, DBlastConfig):
-                DBlastModel(config).take(found, folder)
+                DBlastModel(config).load_published(found, folder)
             elif isinstance(config, DFlashConfig):
-                DFlashModel(config).take(found, folder)
+                DFlashModel(config).load_published(found, folder)
             else:
-                Eagle3Model(config).take(found, folder)
+                Eagle3Model(config).load_published(found, folder)
     except CheckpointError as error:
         problems.append(str(error))
     if not config.target_layer_ids:

@@ -83,12 +83,12 @@ def test_a_cache_commits_by_kernels_as_it_does_by_itself(path: list[int]) -> Non
         cache = TreeCache(layout)
         cache.reserve(20)
         generator = torch.Generator().manual_seed(0)
-        for stack, _ in cache._stacks:
+        for stack in cache.stacks:
             stack.copy_(torch.randn(stack.shape, generator=generator).to(DEVICE))
         cache.advance(5)
         cache.commit(path, kernels)
         caches.append(cache)
     alone, by_kernels = caches
     assert alone.length == by_kernels.length == 5 + len(path)
-    for (left, _), (right, _) in zip(alone._stacks, by_kernels._stacks, strict=True):
+    for left, right in zip(alone.stacks, by_kernels.stacks, strict=True):
         assert torch.equal(left[:, :, :, : alone.length], right[:, :, :, : alone.length])

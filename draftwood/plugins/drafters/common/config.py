@@ -1,0 +1,227 @@
+"""Reads config.json of drafter checkpoints; errors name the file and the key. Imports no torch."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from attrs import field, frozen
+
+from draftwood.core.errors import CheckpointError
+
+ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh")
+
+
+def read_config(path: Path | str) -> tuple[dict[str, Any], str]:
+    """Parse a config.json, or the one in a folder.
+
+    Returns:
+        The parsed object, and the path of the file for error messages.
+
+    Raises:
+        CheckpointError: The file cannot be read or holds no JSON object.
+    """
+    path = Path(path)
+    if path.is_dir():
+        path = path / "config.json"
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from error
+    except ValueError as error:
+        raise CheckpointError(f"{path}: not JSON ({error})") from error
+    if not isinstance(data, dict):
+        raise CheckpointError(f"{path}: a JSON object is expected")
+    return data, str(path)
+
+
+@frozen
+class Llama3Scaling:
+    """Rotary frequency scaling of Llama 3.1.
+
+    Attributes:
+        factor: Divides frequencies that turn at most `low` times in the original context.
+        low: See `factor`. Between `low` and `high` turns the division fades out.
+        high: Frequencies that turn at least this often are unchanged.
+        original: Context length, in tokens, before scaling.
+    """
+
+    factor: float
+    low: float
+    high: float
+    original: int
+
+
+class ConfigReader:
+    """Typed access to the keys of a config.
+
+    Args:
+        levels: Mappings to search, in order. A key whose value is null counts as absent.
+        source: The file's name, which errors begin with.
+    """
+
+    def __init__(self, levels: Sequence[Mapping[str, Any]], source: str) -> None:
+        self.levels, self.source = levels, source
+
+    def error(self, key: str, message: str) -> CheckpointError:
+        """An error that names the file and this key, to be raised."""
+        return CheckpointError(f"{self.source}: {key}: {message}")
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value in the first level that has the key."""
+        for level in self.levels:
+            if level.get(key) is not None:
+                return level[key]
+        return default
+
+    def integer(self, key: str, default: int | None = None, least: int = 0) -> int:
+        """An integer of at least `least`; required if there is no default."""
+        value = self.get(key, default)
+        if value is None:
+            raise self.error(key, f"missing; an integer >= {least} is required")
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise self.error(key, f"an integer >= {least} is expected, got {value!r}")
+        return value
+
+    def optional_integer(self, key: str, least: int = 0) -> int | None:
+        """The same, or None where the key is absent."""
+        return None if self.get(key) is None else self.integer(key, least=least)
+
+    def number(self, key: str, default: float) -> float:
+        value = self.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self.error(key, f"a number is expected, got {value!r}")
+        return float(value)
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        value = self.get(key, default)
+        if not isinstance(value, bool):
+            raise self.error(key, f"true or false is expected, got {value!r}")
+        return value
+
+    def choice(self, key: str, default: str, choices: Sequence[str]) -> str:
+        value: str = self.get(key, default)
+        if value not in choices:
+            raise self.error(key, f"{value!r} is not one of {', '.join(choices)}")
+        return value
+
+    def integers(self, key: str, meaning: str, least: int = 0) -> tuple[int, ...]:
+        """A required list of one or more integers; `meaning` says in errors what they are."""
+        values = self.get(key)
+        valid = isinstance(values, list) and all(type(v) is int and v >= least for v in values)
+        if not valid or not values:
+            raise self.error(key, f"a list of {meaning} >= {least} is expected, got {values!r}")
+        return tuple(values)
+
+    def rope(self, scaled: bool = False) -> tuple[float, Llama3Scaling | None]:
+        """Theta and scaling, from `rope_parameters`, `rope_scaling` or the top level.
+
+        Args:
+            scaled: Whether the drafter supports Llama 3.1's scaling. No other is supported.
+        """
+        rope = self.get("rope_parameters") or self.get("rope_scaling") or {}
+        kind = rope.get("rope_type", rope.get("type", "default"))
+        supported = ("default", "llama3") if scaled else ("default",)
+        if kind not in supported:
+            raise self.error(
+                "rope_parameters",
+                f"rope_type {kind!r} is not supported; choices: {', '.join(supported)}",
+            )
+        theta = rope.get("rope_theta", self.get("rope_theta"))
+        if theta is None:
+            raise self.error("rope_theta", "missing, at the top level and in rope_parameters")
+        if kind == "default":
+            return float(theta), None
+        inner = ConfigReader([rope], self.source)
+        return float(theta), Llama3Scaling(
+            inner.number("factor", 8.0),
+            inner.number("low_freq_factor", 1.0),
+            inner.number("high_freq_factor", 4.0),
+            inner.integer("original_max_position_embeddings", least=1),
+        )
+
+
+@frozen(kw_only=True)
+class DrafterConfig:
+    """The decoder inside a drafter checkpoint, in one form for every published layout.
+
+    Attributes:
+        vocab_size: Of the target; 0 where the checkpoint does not say.
+        draft_vocab_size: Rows of the drafter's own head, where it has one.
+        target_hidden_size: Width of each tapped state.
+        rope_scaling: None for unscaled frequencies.
+        layout: The published layout that parameter names follow.
+        source: The config's path, for error messages.
+    """
+
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    intermediate_size: int
+    vocab_size: int
+    draft_vocab_size: int
+    target_hidden_size: int
+    rope_theta: float = 10000.0
+    rope_scaling: Llama3Scaling | None = None
+    rms_norm_eps: float = 1e-6
+    max_position_embeddings: int = 4096
+    attention_bias: bool = False
+    activation: str = "silu"
+    layout: str = field(default="zlab", eq=False)
+    source: str = field(default="config.json", eq=False)
+
+    @classmethod
+    def from_file(cls, path: Path | str) -> Self:
+        """Read config.json, or the one in a folder.
+
+        Raises:
+            CheckpointError: Names the file and the key that is missing or has a wrong value.
+        """
+        return cls.from_mapping(*read_config(path))
+
+    @classmethod
+    def from_mapping(cls, data: Mapping[str, Any], source: str = "config.json") -> Self:
+        """The same from parsed JSON; `source` is named in errors."""
+        raise NotImplementedError
+
+
+def decoder_fields(
+    reader: ConfigReader,
+    layout: str,
+    *,
+    default_vocab_size: int | None = None,
+    scaled_rope: bool = False,
+) -> dict[str, Any]:
+    """The fields of `DrafterConfig`, read under the keys that every layout shares."""
+    hidden = reader.integer("hidden_size", least=1)
+    heads = reader.integer("num_attention_heads", least=1)
+    vocab_size = reader.integer("vocab_size", default_vocab_size)
+    rope_theta, rope_scaling = reader.rope(scaled_rope)
+    return {
+        "hidden_size": hidden,
+        "num_layers": reader.integer("num_hidden_layers", least=1),
+        "num_heads": heads,
+        "num_kv_heads": reader.integer("num_key_value_heads", heads, least=1),
+        "head_dim": reader.integer("head_dim", hidden // heads, least=2),
+        "intermediate_size": reader.integer("intermediate_size", least=1),
+        "vocab_size": vocab_size,
+        "draft_vocab_size": reader.integer("draft_vocab_size", vocab_size),
+        "target_hidden_size": reader.integer("target_hidden_size", hidden, least=1),
+        "rope_theta": rope_theta,
+        "rope_scaling": rope_scaling,
+        "rms_norm_eps": reader.number("rms_norm_eps", 1e-6),
+        "max_position_embeddings": reader.integer("max_position_embeddings", 4096, least=1),
+        "attention_bias": reader.flag("attention_bias"),
+        "activation": reader.choice("hidden_act", "silu", ACTIVATIONS),
+        "layout": layout,
+        "source": reader.source,
+    }
+
+
+def target_vocab_size(data: Mapping[str, Any], source: str) -> int:
+    """Size of the vocabulary in a language model's config, nested under `text_config` or not."""
+    return ConfigReader([data.get("text_config") or {}, data], source).integer(
+        "vocab_size", least=1
+    )
