@@ -8,16 +8,15 @@ every controller safe for the output distribution.
 
 import copy
 import itertools
-import operator
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, SupportsIndex
+from typing import Any
 
 from attrs import astuple, define, evolve, field, frozen
 from torch import Tensor
 
-from draftwood.core.draws import Draws
+from draftwood.core.controlled_round import ControlledRound
 from draftwood.core.errors import PluginError, RequestError, TreeError
 from draftwood.core.interfaces import (
     BudgetController,
@@ -274,12 +273,11 @@ class Engine:
         watch = Stopwatch(self.clock, self._marks)
         remaining = run.length.remaining(len(run.ids), run.prompt_length)
         ctx = RoundContext(run.stats.rounds, len(run.ids), remaining, run.last_draft)
-        limits = self._limits(run, ctx)
-        tree, grown, passes = TokenTree.root(run.ids[-1]), 0, 0
-        if limits.nodes:
-            tree, passes = self._draft(run, ctx, limits, watch)
-            grown, ctx = tree.nodes, evolve(ctx, passes=passes)
-            tree = self._cut(run, ctx, tree)
+        state = ControllerState(self.machine, run.controller_state)
+        controlled = ControlledRound(self.controller, state, ctx)
+        tree = TokenTree.root(run.ids[-1])
+        if controlled.limits.nodes:
+            tree = controlled.cut(self._draft(run, controlled, watch))
             watch.lap("grow")
         else:
             watch.lap(None)
@@ -289,7 +287,7 @@ class Engine:
         verdict = self._judge(run, tree, distributions)
         watch.lap("judge")
         if tree.tokens.device.type != "cpu":  # the verdict's copy brought its columns to the host
-            self._check_tree(run, tree, limits)
+            self._check_tree(run, tree, controlled.limits)
         tokens, logprobs = self._append(run, tree, distributions, verdict)
         path = verdict.accepted[: len(tokens)]
         watch.lap(None)
@@ -299,70 +297,34 @@ class Engine:
         if features is not None and len(path) < len(tree):
             features = features[list(path)]
         self._queue_for_drafter(run, [tree.token_list[node] for node in path], features)
-        if limits.nodes:
-            run.last_draft = 0
-        elif run.last_draft is not None:
-            run.last_draft += 1
-        stats = RoundStats(
-            request=run.id,
-            round=ctx.round,
-            context=ctx.context,
-            drafted=limits.nodes > 0,
-            passes=passes,
-            grown=grown,
-            budget=tree.nodes,
-            accepted=min(len(tokens), len(verdict.accepted) - 1),
-            committed=len(tokens),
-            tree=tree,
-            verdict=verdict,
-            timings=Timings(*broadcast_from_rank0(astuple(watch.timings()))),
-        )
+        run.last_draft = controlled.next_last_draft
+        timings = Timings(*broadcast_from_rank0(astuple(watch.timings())))
+        stats = controlled.stats(run.id, tree, verdict, len(tokens), timings)
         run.stats.add(stats)
-        self._observe(run, stats)
+        state = controlled.observe(stats)
+        self.machine, run.controller_state = state.machine, state.request
         return Step(tokens, logprobs, run.finish_reason, stats)
 
-    def _state(self, run: Run) -> ControllerState[Any, Any]:
-        return ControllerState(self.machine, run.controller_state)
-
-    def _limits(self, run: Run, ctx: RoundContext) -> Limits:
-        """The controller's limits, and no deeper than tokens can still be committed."""
-        if self.controller is None:
-            return Limits(0)
-        limits = call(Limits, self.controller.before_draft, ctx, self._state(run))
-        room = ctx.remaining - 1  # the bonus token takes one
-        depth = room if limits.depth is None else min(limits.depth, room)
-        return evolve(limits, depth=depth) if depth > 0 and limits.nodes > 0 else Limits(0, 0)
-
-    def _draft(
-        self, run: Run, ctx: RoundContext, limits: Limits, watch: Stopwatch
-    ) -> tuple[TokenTree, int]:
-        """The grown tree, and the number of forward passes of the drafter's model for it."""
+    def _draft(self, run: Run, controlled: ControlledRound, watch: Stopwatch) -> TokenTree:
+        """The grown tree."""
         assert self.drafter
         assert self.tree
-        assert self.controller
         assert run.draft
         self._give_pending(run)
         watch.lap(None)  # not part of this draft's cost
         # Draft draws of one position differ from round to round: a draw that an earlier verdict
         # depended on must not be used a second time.
-        rng = run.request.randomness.stream(f"draft/{ctx.round}")
+        rng = run.request.randomness.stream(f"draft/{controlled.ctx.round}")
+        limits = controlled.limits
         work = DraftWork(run.draft, run.ids[-1], len(run.ids) - 1, limits, rng)
         proposal = self._propose(self.drafter, work)
         watch.lap("draft")
-        controller, state = self.controller, self._state(run)
-        passes = proposal.passes
-
-        def should_expand(growth: TokenTree) -> bool:
-            nonlocal passes
-            expands = bool(call(object, controller.should_expand, growth, ctx, state))
-            passes += expands
-            return expands
-
+        controlled.passes = proposal.passes
         grow = self.tree.grow
-        tree = call(TokenTree, grow, run.ids[-1], proposal, limits, should_expand, rng)
+        tree = call(TokenTree, grow, run.ids[-1], proposal, limits, controlled.should_expand, rng)
         self._check_tree(run, tree, limits)
         watch.lap("grow")
-        return tree, passes
+        return tree
 
     def _propose(self, drafter: Drafter, work: DraftWork) -> Proposal:
         proposals = call(Sequence, drafter.propose, [work])
@@ -383,16 +345,6 @@ class Engine:
         except TreeError as error:
             assert self.tree
             raise failure(self.tree.grow, error) from error
-
-    def _cut(self, run: Run, ctx: RoundContext, tree: TokenTree) -> TokenTree:
-        assert self.controller
-        if tree.draws is not Draws.DETERMINISTIC:
-            return tree
-        choose = self.controller.choose
-        nodes = operator.index(call(SupportsIndex, choose, tree, ctx, self._state(run)))
-        if not 0 <= nodes <= tree.nodes:
-            raise failure(choose, ValueError(f"chose {nodes} of {tree.nodes} draft nodes"))
-        return tree.cut(nodes)
 
     def _distributions(
         self, run: Run, tree: TokenTree, forwarded: Forwarded
@@ -461,9 +413,3 @@ class Engine:
         assert run.draft
         if run.pending.tokens:
             call(object, run.draft.commit, *run.pending.take())
-
-    def _observe(self, run: Run, stats: RoundStats) -> None:
-        if self.controller is not None:
-            observe = self.controller.observe
-            state = call(ControllerState, observe, stats, self._state(run))
-            self.machine, run.controller_state = state.machine, state.request
