@@ -47,20 +47,20 @@ def captured(capacity: int) -> Memory:
 
 
 def test_memory_that_no_request_waits_for_is_freed_at_once(uncollected: None) -> None:
-    shelf = BufferPool(Memory)
+    pool = BufferPool(Memory)
     largest = [captured(ROWS * size) for size in (3, 2)]
     watched = [weakref.ref(memory) for memory in largest]
     dropped = captured(ROWS)
     gone = [weakref.ref(dropped), weakref.ref(dropped.forwards["forward"])]
     for memory in (largest.pop(), dropped, largest.pop()):
-        shelf.give(memory)
+        pool.give(memory)
         del memory
     del dropped
     assert [each() for each in gone] == [None, None]
     assert all(each() is not None for each in watched)
     # Those that stay can be replayed.
     for size in (2, 3):
-        taken = shelf.take(ROWS * size)
+        taken = pool.take(ROWS * size)
         assert taken.forwards["forward"].again() == ROWS * size
 
 
