@@ -258,9 +258,7 @@ def losslessness() -> Drawing:
     d.box(400, 170, 330, 70, ["Tested", "token by token, with the target's margin shown"], PLAIN)
     d.line((195, 168), (195, 124))
     d.line((565, 168), (565, 124))
-    d.text(
-        380, 266, "Each check also rejects verifiers that are wrong on purpose.", 13, GREY
-    )
+    d.text(380, 266, "Each check also rejects verifiers that are wrong on purpose.", 13, GREY)
     return d
 
 

@@ -1,0 +1,106 @@
+"""The tutorials' files, as they stand on the site, are distributions that decode and conform."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+TUTORIALS = {
+    "drafter": "draftwood-recall",
+    "tree": "draftwood-comb",
+    "controller": "draftwood-follow",
+    "verifier": "draftwood-reject",
+}
+BLOCK = re.compile(r'^```\w+ title="([^"]+)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+Run = Callable[..., str]
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Every file of the tutorials, written out."""
+    root = tmp_path_factory.mktemp("tutorials")
+    for page in TUTORIALS:
+        blocks = BLOCK.findall((DOCS / "plugins" / f"{page}.md").read_text(encoding="utf-8"))
+        assert blocks, page
+        for name, text in blocks:
+            path = root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    return root
+
+
+@pytest.fixture(scope="module")
+def run(folder, tmp_path_factory) -> Iterator[Run]:
+    """Run Python where all tutorials are installed."""
+    pytest.importorskip("hatchling")
+    site = tmp_path_factory.mktemp("site")
+
+    def call(*arguments: str) -> str:
+        paths = [str(site), *filter(None, [os.environ.get("PYTHONPATH")])]
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    flags = ["--no-deps", "--no-build-isolation", "--no-index", "--target", str(site)]
+    call("-m", "pip", "install", "--quiet", *flags, *(f"./{name}" for name in TUTORIALS.values()))
+    yield call
+
+
+def test_every_plugin_is_listed_as_ok(run):
+    listed = json.loads(run("-m", "draftwood", "plugins", "list", "--json"))["plugins"]
+    ours = {
+        (each["kind"], each["name"], each["status"])
+        for each in listed
+        if each["distribution"] in TUTORIALS.values()
+    }
+    assert ours == {
+        ("drafter", "recall", "ok"),
+        ("drafter", "counts", "ok"),
+        ("tree", "comb", "ok"),
+        ("controller", "follow", "ok"),
+        ("verifier", "reject", "ok"),
+    }
+
+
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        "draftwood-recall/pipeline.yaml",
+        "draftwood-recall/sampled.yaml",
+        "draftwood-comb/pipeline.yaml",
+        "draftwood-follow/pipeline.yaml",
+        "draftwood-reject/pipeline.yaml",
+    ],
+)
+def test_every_pipeline_decodes_and_speculates(run, pipeline):
+    prompt = "for i in range(10):\n    for i in range(10):\n"
+    settings = ["--set", "generation.max_new_tokens=40", "--seed", "3"]
+    out = json.loads(
+        run("-m", "draftwood", "run", pipeline, "--prompt", prompt, *settings, "--json")
+    )
+    assert len(out["tokens"]) == 40
+    assert out["speculation"]["ran"]
+    assert out["accepted"] > 0
+
+
+@pytest.mark.parametrize("name", TUTORIALS.values())
+def test_the_tutorials_own_tests_pass(run, folder, name):
+    tests = sorted(str(path) for path in (folder / name).glob("test_*.py"))
+    assert tests
+    assert " passed" in run("-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
