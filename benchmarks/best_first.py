@@ -13,7 +13,7 @@ import time
 import torch
 
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import Factorized, Vocabulary
+from draftwood.core.proposals import FactorizedProposal, Vocabulary
 from draftwood.core.randomness import Seeded
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Limits
@@ -32,7 +32,7 @@ def median_ms(form: str, nodes: int, depth: int, vocabulary: int, runs: int) -> 
     logits = torch.randn(depth, vocabulary, generator=generator) * sharpness
     times = []
     for run in range(runs + 10):
-        proposal = Factorized(logits + 0.0, Sampling(), Vocabulary(vocabulary))
+        proposal = FactorizedProposal(logits + 0.0, Sampling(), Vocabulary(vocabulary))
         start = time.perf_counter()
         tree = policy.grow(0, proposal, Limits(nodes), _always, Seeded(0))
         if run >= 10:

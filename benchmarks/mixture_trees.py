@@ -14,7 +14,14 @@ from attrs import frozen
 
 from draftwood.core.distributions import stable_topk
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import Children, Factorized, Frontier, Mixture, Proposal, Vocabulary
+from draftwood.core.proposals import (
+    Children,
+    FactorizedProposal,
+    Frontier,
+    MixtureProposal,
+    Proposal,
+    Vocabulary,
+)
 from draftwood.core.randomness import Seeded
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Limits
@@ -26,7 +33,7 @@ CASES = ((16, 4, 9, 2048), (64, 4, 9, 2048), (64, 4, 15, 32768), (256, 4, 15, 32
 
 
 @frozen(eq=False)
-class Whole(Mixture):
+class Whole(MixtureProposal):
     """Finds children in the whole distribution, as the definition says."""
 
     def expand(self, at: Frontier, k: int) -> Children:
@@ -54,8 +61,8 @@ def median_ms(kind: type[Proposal], logits: torch.Tensor, nodes: int, runs: int)
     for run in range(runs + 2):
         fresh = logits + 0.0
         proposal: Proposal = (
-            Factorized(fresh[0], Sampling(1.0), vocabulary)
-            if kind is Factorized
+            FactorizedProposal(fresh[0], Sampling(1.0), vocabulary)
+            if kind is FactorizedProposal
             else kind(prior, fresh, Sampling(1.0), vocabulary)  # type: ignore[call-arg]
         )
         start = time.perf_counter()
@@ -77,7 +84,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    kinds = {"few": Mixture, "whole": Whole, "one_branch": Factorized}
+    kinds = {"few": MixtureProposal, "whole": Whole, "one_branch": FactorizedProposal}
     rows = []
     for nodes, branches, depth, vocabulary in CASES:
         logits = logits_of(branches, depth, vocabulary)

@@ -30,7 +30,7 @@ from draftwood.core.build import build_component, load_pipeline
 from draftwood.core.generation import Pipeline
 from draftwood.core.interfaces import Drafter, DraftSession, DraftWork, Target
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import Factorized, Vocabulary
+from draftwood.core.proposals import FactorizedProposal, Vocabulary
 from draftwood.core.registry.plugin import Kind
 from draftwood.core.values import RoundStats
 
@@ -66,13 +66,13 @@ class Scripted(Drafter):
     def open(self, target: Target, sampling: Sampling) -> Seen:
         return Seen(sampling)
 
-    def propose(self, work: Any) -> list[Factorized]:
+    def propose(self, work: Any) -> list[FactorizedProposal]:
         return [self._proposal(item) for item in work]
 
-    def _proposal(self, item: DraftWork) -> Factorized:
+    def _proposal(self, item: DraftWork) -> FactorizedProposal:
         assert isinstance(item.session, Seen)
         rows = self.logits[item.position + 1 : item.position + 1 + DEPTH]
-        return Factorized(rows, item.session.sampling, Vocabulary(VOCAB))
+        return FactorizedProposal(rows, item.session.sampling, Vocabulary(VOCAB))
 
 
 def random_target() -> Any:

@@ -17,7 +17,7 @@ from draftwood.bench.figures import Series, lines, standalone
 from draftwood.bench.statistics import Ratio, rate, speedup
 from draftwood.core.errors import RequestError
 from draftwood.core.interfaces import TreePolicy
-from draftwood.core.proposals import Mixture, Proposal
+from draftwood.core.proposals import MixtureProposal, Proposal
 from draftwood.core.randomness import Randomness
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Limits
@@ -116,7 +116,7 @@ def offering(draws: int) -> Callable[[int, Sequence[Proposal], Randomness], Offe
 
     def offer(anchor: int, proposals: Sequence[Proposal], rng: Randomness) -> Offered:
         plain, mixture = proposals
-        if not isinstance(mixture, Mixture):
+        if not isinstance(mixture, MixtureProposal):
             raise RequestError("the second drafter proposes no mixture: give a dblast checkpoint")
         trained = evolve(mixture, prior_temperature=1.0)
 
@@ -172,7 +172,7 @@ def _likeliest(proposal: Proposal, k: int) -> list[int]:
 
 
 def lottery(
-    anchor: int, mixture: Mixture, length: int | None = None
+    anchor: int, mixture: MixtureProposal, length: int | None = None
 ) -> list[tuple[float, TokenTree]]:
     """Every chain of `length` drafts (None: all there are) that the lottery may draw, with its
     chance."""
@@ -187,7 +187,7 @@ def lottery(
     return [(share, lottery_chain(anchor, mixture, z, length)) for z, share in chance.items()]
 
 
-def _notes(mixture: Mixture) -> dict[str, Any]:
+def _notes(mixture: MixtureProposal) -> dict[str, Any]:
     trained = evolve(mixture, prior_temperature=1.0).weights().tolist()
     paths = mixture.greedy()
     return {

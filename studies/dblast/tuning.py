@@ -13,7 +13,7 @@ from attrs import asdict, evolve
 from draftwood.bench.statistics import rate, speedup
 from draftwood.core.errors import RequestError
 from draftwood.core.interfaces import TreePolicy
-from draftwood.core.proposals import Mixture, Proposal
+from draftwood.core.proposals import MixtureProposal, Proposal
 from draftwood.core.randomness import Randomness
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Limits
@@ -31,7 +31,9 @@ def offering(
     """Each candidate's trees. draws: trees for each, where a policy draws; the lottery needs none,
     since all that it may draw is looked at. Candidates are drawn with the same numbers."""
 
-    def grown(anchor: int, mixture: Mixture, rng: Randomness) -> list[tuple[float, TokenTree]]:
+    def grown(
+        anchor: int, mixture: MixtureProposal, rng: Randomness
+    ) -> list[tuple[float, TokenTree]]:
         if isinstance(policy, Lottery):
             length = min(limits.nodes, policy.options.length or limits.nodes, mixture.max_depth)
             return lottery(anchor, mixture, length)
@@ -43,7 +45,7 @@ def offering(
 
     def offer(anchor: int, proposals: Sequence[Proposal], rng: Randomness) -> Offered:
         (mixture,) = proposals
-        if not isinstance(mixture, Mixture):
+        if not isinstance(mixture, MixtureProposal):
             raise RequestError("only the drafter dblast has a prior to temper")
         return Offered(
             {

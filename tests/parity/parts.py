@@ -26,7 +26,7 @@ NEW = 210
 TREES: dict[str, tuple[str, dict[str, Any]]] = {
     "chain": ("chain", {}),
     "static": ("static", {}),
-    "heap": ("best_first", {"max_nodes": 24, "form": "heap"}),
+    "search": ("best_first", {"max_nodes": 24, "form": "search"}),
     "by_level": ("best_first", {"max_nodes": 24, "form": "by_level"}),
     "dynamic": ("dynamic", {"top_k": 4, "depth": 6, "total_tokens": 24}),
     "sampled-chain": ("sampled", {}),

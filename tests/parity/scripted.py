@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import Factorized, Mixture, Proposal, Vocabulary
+from draftwood.core.proposals import FactorizedProposal, MixtureProposal, Proposal, Vocabulary
 from draftwood.testing import OracleDrafter
 
 DEPTH = 7
@@ -26,7 +26,7 @@ def scripted(
 
     def propose(prefix: tuple[int, ...], sampling: Sampling) -> Proposal:
         rows = logits[len(prefix) : len(prefix) + depth]
-        return Factorized(rows, sampling, Vocabulary(vocab))
+        return FactorizedProposal(rows, sampling, Vocabulary(vocab))
 
     return OracleDrafter(propose)
 
@@ -40,7 +40,7 @@ def scripted_mixture(
 
     def propose(prefix: tuple[int, ...], sampling: Sampling) -> Proposal:
         rows = every[:, len(prefix) : len(prefix) + depth]
-        return Mixture(prior, rows, sampling, Vocabulary(vocab), 0.7)
+        return MixtureProposal(prior, rows, sampling, Vocabulary(vocab), 0.7)
 
     return OracleDrafter(propose)
 

@@ -83,7 +83,7 @@ def test_a_wrong_verifier_changes_the_text(verifier: type[Match], options: Any) 
     with pytest.raises(AssertionError):
         assert_same_text(
             Case("llama", options=options),
-            lambda case: speculative(case, "heap", "fixed", verifier()),
+            lambda case: speculative(case, "search", "fixed", verifier()),
         )
 
 

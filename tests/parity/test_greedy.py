@@ -67,7 +67,7 @@ def test_every_combination_of_parts_keeps_the_text(
 
 
 # Which tree goes round with the cases; where there is nothing to vary but the model, a chain too.
-BRANCHING = ("static", "heap", "by_level", "sampled-tree")
+BRANCHING = ("static", "search", "by_level", "sampled-tree")
 PAIRS = [
     pytest.param(case, tree, id=f"{name}-{tree}")
     for number, (case, name) in enumerate(zip(CASES, IDS, strict=True))

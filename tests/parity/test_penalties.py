@@ -24,7 +24,7 @@ PENALTIES: dict[str, dict[str, Any]] = {
         "sequence_bias": (((BIASED,), 1.5),),
     },
 }
-TREES = ["chain", "static", "heap"]
+TREES = ["chain", "static", "search"]
 
 
 def case_of(name: str, **more: Any) -> Case:

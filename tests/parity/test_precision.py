@@ -88,7 +88,7 @@ def test_float32_sampled_text_is_plain_decodings_except_at_ties_of_the_draw(
 ) -> None:
     case = Case(name, dtype=torch.float32, options=(("temperature", 0.7),))
     margins = race_margins(case, Sampling(temperature=0.7))
-    assert_same_up_to(case, speculative(case, "heap"), margins, RACE, record_property)
+    assert_same_up_to(case, speculative(case, "search"), margins, RACE, record_property)
 
 
 @pytest.mark.covers("greedy-parity")
@@ -96,7 +96,7 @@ def test_float32_sampled_text_is_plain_decodings_except_at_ties_of_the_draw(
 def test_a_wrong_verifier_is_not_excused_by_the_margins(options: Any) -> None:
     case = Case("llama", dtype=torch.float32, options=options)
     margins = race_margins(case, Sampling(temperature=0.7)) if options else greedy_margins(case)
-    result = speculative(case, "heap", "fixed", FirstChild())
+    result = speculative(case, "search", "fixed", FirstChild())
     with pytest.raises(AssertionError):
         assert_same_up_to(case, result, margins, LOGITS, lambda key, value: None)
 
@@ -128,7 +128,7 @@ def scored_in_chunks(target: HFTarget, case: Case, tokens: list[int], size: int)
 
 
 @pytest.mark.covers("greedy-parity")
-@pytest.mark.parametrize("tree", ["chain", "heap"])
+@pytest.mark.parametrize("tree", ["chain", "search"])
 def test_bfloat16_text_first_differs_where_the_target_hardly_cares(
     tree: str, record_property: Record
 ) -> None:

@@ -15,7 +15,7 @@ from draftwood.core.draws import Draws
 from draftwood.core.engine import Engine, Request
 from draftwood.core.interfaces import NodeDistributions
 from draftwood.core.options import GenerationOptions, Sampling
-from draftwood.core.proposals import Factorized, Proposal, Vocabulary
+from draftwood.core.proposals import FactorizedProposal, Proposal, Vocabulary
 from draftwood.core.randomness import Randomness, Seeded
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Verdict
@@ -61,7 +61,7 @@ def _propose(prefix: tuple[int, ...], sampling: Sampling) -> Proposal:
     for depth in range(2):
         logits[depth, 2 + depth] = 4.0
         logits[depth, 1 + depth] = 3.0
-    return Factorized(logits, sampling, Vocabulary(V))
+    return FactorizedProposal(logits, sampling, Vocabulary(V))
 
 
 def decode(

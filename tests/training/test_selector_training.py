@@ -10,7 +10,7 @@ from training_file import BLOCK, training_file
 from draftwood.core.build import load_pipeline
 from draftwood.core.errors import ConfigError, PairingError
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import Markov
+from draftwood.core.proposals import MarkovProposal
 from draftwood.plugins.drafters.dflash.config import DFlashConfig
 from draftwood.plugins.drafters.dflash.model import DFlashModel
 from draftwood.training import train
@@ -62,7 +62,7 @@ def test_a_block_is_learnt_under_the_distribution_that_drafts_it(temperature):
         found = label_log_probs(model, hidden, labels, head, heat, previous=previous)[:, 0]
         for block, states in enumerate(hidden):
             scores = model.selector.scores(model.logits(states, head), states, int(anchors[block]))
-            proposal, at = Markov(*scores, Sampling(temperature), V), None
+            proposal, at = MarkovProposal(*scores, Sampling(temperature), V), None
             for depth, token in enumerate(labels[block]):
                 at = proposal.root() if at is None else at
                 probs = proposal.probs(at)[0, token]
@@ -77,7 +77,7 @@ def test_held_out_text_is_judged_by_the_token_that_drafting_takes():
     with torch.no_grad():
         states = torch.randn(D, 8)
         logits = model.logits(states, head)
-        proposal = Markov(*model.selector.scores(logits, states, 9), Sampling(1.0), V)
+        proposal = MarkovProposal(*model.selector.scores(logits, states, 9), Sampling(1.0), V)
         table, row, previous = proposal.table(1), 0, []
         greedy = []
         for _ in range(D):

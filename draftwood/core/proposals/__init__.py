@@ -10,20 +10,20 @@ trees over every form.
 
 from draftwood.core.proposals.base import Children, Frontier, Proposal, Table
 from draftwood.core.proposals.best_first_search import best_first_search
-from draftwood.core.proposals.factorized import Factorized
+from draftwood.core.proposals.factorized import FactorizedProposal
 from draftwood.core.proposals.lookup import LookupPaths, LookupProposal, lazy_table
-from draftwood.core.proposals.markov import Markov
-from draftwood.core.proposals.mixture import Mixture
+from draftwood.core.proposals.markov import MarkovProposal
+from draftwood.core.proposals.mixture import MixtureProposal
 from draftwood.core.proposals.vocabulary import Vocabulary
 
 __all__ = [
     "Children",
-    "Factorized",
+    "FactorizedProposal",
     "Frontier",
     "LookupPaths",
     "LookupProposal",
-    "Markov",
-    "Mixture",
+    "MarkovProposal",
+    "MixtureProposal",
     "Proposal",
     "Table",
     "Vocabulary",

@@ -11,7 +11,7 @@ from draftwood.core.proposals.vocabulary import Vocabulary
 
 
 @frozen(eq=False)
-class Factorized(Proposal):
+class FactorizedProposal(Proposal):
     """Independent positions: the distribution at depth d does not depend on the path (DFlash,
     2602.06036).
 
@@ -31,8 +31,8 @@ class Factorized(Proposal):
     def device(self) -> torch.device:
         return self.logits.device
 
-    def tempered(self, temperature: float) -> "Factorized":
-        return Factorized(
+    def tempered(self, temperature: float) -> "FactorizedProposal":
+        return FactorizedProposal(
             self.logits, evolve(self.sampling, temperature=temperature), self.vocabulary
         )
 

@@ -13,7 +13,7 @@ from draftwood.core.proposals.base import Children, Frontier, Proposal, Table
 
 
 @frozen(eq=False)
-class Markov(Proposal):
+class MarkovProposal(Proposal):
     """The distribution depends on the parent token, over a few candidates a position (DFlash 2).
 
     candidates: (D, C) int64 target ids of each position. first: (C,) scores at depth 1 given the
@@ -40,9 +40,9 @@ class Markov(Proposal):
     def device(self) -> torch.device:
         return self.candidates.device
 
-    def tempered(self, temperature: float) -> "Markov":
+    def tempered(self, temperature: float) -> "MarkovProposal":
         sampling = evolve(self.sampling, temperature=temperature)
-        return Markov(self.candidates, self.first, self.pair, sampling, self.vocab_size)
+        return MarkovProposal(self.candidates, self.first, self.pair, sampling, self.vocab_size)
 
     def _distribution(self, depth: int) -> Tensor:
         """(1 or C, C): distributions over the candidates of depth + 1, a row per candidate of

@@ -7,7 +7,7 @@ from torch import Tensor
 from draftwood.core.distributions import sampling_probs, stable_topk
 from draftwood.core.options import Sampling
 from draftwood.core.proposals.base import Children, Frontier, Proposal, Table
-from draftwood.core.proposals.factorized import Factorized
+from draftwood.core.proposals.factorized import FactorizedProposal
 from draftwood.core.proposals.vocabulary import Vocabulary
 
 MARGIN = 1e-6
@@ -15,7 +15,7 @@ MARGIN = 1e-6
 
 
 @frozen(eq=False)
-class Mixture(Proposal):
+class MixtureProposal(Proposal):
     """q(x_1..d) = sum_z q(z) prod_i q_i(x_i | z): K branches, one pass (DBlast, 2608.05448).
 
     prior: (K,) logits of the branches, -inf for one that is never taken. logits: (K, D, V_draft),
@@ -50,10 +50,12 @@ class Mixture(Proposal):
     def device(self) -> torch.device:
         return self.logits.device
 
-    def tempered(self, temperature: float) -> "Mixture":
+    def tempered(self, temperature: float) -> "MixtureProposal":
         """Branches at another temperature; the prior keeps its own."""
         sampling = evolve(self.sampling, temperature=temperature)
-        return Mixture(self.prior, self.logits, sampling, self.vocabulary, self.prior_temperature)
+        return MixtureProposal(
+            self.prior, self.logits, sampling, self.vocabulary, self.prior_temperature
+        )
 
     def weights(self) -> Tensor:
         """(K,) float64, the tempered prior."""
@@ -108,7 +110,7 @@ class Mixture(Proposal):
         """One branch is a factorized proposal; several have a distribution for every path."""
         if self.logits.shape[0] > 1:
             return None
-        return Factorized(self.logits[0], self.sampling, self.vocabulary).table(k)
+        return FactorizedProposal(self.logits[0], self.sampling, self.vocabulary).table(k)
 
 
 def _mixed(weights: Tensor, distributions: Tensor) -> Tensor:
@@ -173,7 +175,7 @@ class _Distributions:
 class _Shortlist(Proposal):
     """`whole`, looking no further than the `width` best tokens of each of its branches."""
 
-    whole: Mixture
+    whole: MixtureProposal
     width: int
 
     @property

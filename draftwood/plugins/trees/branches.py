@@ -12,7 +12,7 @@ from torch import Tensor
 from draftwood.core.draws import Draws
 from draftwood.core.errors import TreeError
 from draftwood.core.interfaces import ShouldExpand, TreePolicy
-from draftwood.core.proposals import Mixture, Proposal
+from draftwood.core.proposals import MixtureProposal, Proposal
 from draftwood.core.randomness import Randomness
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Limits
@@ -39,7 +39,7 @@ class Branches(TreePolicy):
         Branches that are never taken are left out. Raises TreeError for another form of
         distribution."""
         mixture = scored(_mixture(proposal, "branches"), self.options.score_temperature)
-        assert isinstance(mixture, Mixture)
+        assert isinstance(mixture, MixtureProposal)
         depth = depth_limit(mixture, limits)
         if limits.nodes < 1 or depth < 1:
             return TokenTree.root(anchor)
@@ -82,7 +82,7 @@ class Lottery(TreePolicy):
         return lottery_chain(anchor, mixture, drawn, length)
 
 
-def lottery_chain(anchor: int, mixture: Mixture, drawn: int, length: int) -> TokenTree:
+def lottery_chain(anchor: int, mixture: MixtureProposal, drawn: int, length: int) -> TokenTree:
     """The chain of `length` draft nodes that branch `drawn` gives, with the distribution of
     each."""
     paths, weights = mixture.greedy()[:, :length], mixture.weights()
@@ -130,8 +130,8 @@ def _merged(
     )
 
 
-def _mixture(proposal: Proposal, name: str) -> Mixture:
-    if not isinstance(proposal, Mixture):
+def _mixture(proposal: Proposal, name: str) -> MixtureProposal:
+    if not isinstance(proposal, MixtureProposal):
         raise TreeError(
             f"{name} needs the branches of a mixture, and {type(proposal).__name__} has none; "
             "use it with drafter dblast"

@@ -37,7 +37,7 @@ class BestFirstOptions:
 
     max_nodes: int = field(default=256, validator=ge(1))
     score_temperature: float | None = field(default=None, validator=optional(gt(0.0)))
-    form: Literal["auto", "heap", "by_level"] = "auto"
+    form: Literal["auto", "search", "by_level"] = "auto"
 
 
 @frozen

@@ -65,7 +65,9 @@ class _Growing:
         if not self.distributions:
             return TokenTree.root(self.tokens[0])
         q = torch.stack(self.distributions)
-        return TokenTree.of(self.tokens, self.parents, self.depths, self.log_rho, self.draws, q)
+        return TokenTree.from_lists(
+            self.tokens, self.parents, self.depths, self.log_rho, self.draws, q
+        )
 
     def draw(
         self, distributions: Tensor, nodes: list[int], level: int, width: int, rng: Randomness

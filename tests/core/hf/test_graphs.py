@@ -20,7 +20,7 @@ from draftwood.core.hf.graphs import FixedForward, Graphs, choose_graphs, padded
 from draftwood.core.kernels import graphs as captures
 from draftwood.core.kernels.graphs import Capturing
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import Factorized, Vocabulary
+from draftwood.core.proposals import FactorizedProposal, Vocabulary
 from draftwood.core.registry.plugin import Kind
 from draftwood.plugins.verifiers.match import Match
 from draftwood.testing import OracleDrafter
@@ -222,7 +222,9 @@ def drafter_of(text):
     for position, token in enumerate(text):
         best, second = ((token + 1) % 61, token) if position % 3 == 0 else (token, token - 1)
         logits[position, second], logits[position, best] = 6.0, 7.0
-    rows = [Factorized(logits[at : at + 5], GREEDY, Vocabulary(61)) for at in range(len(text))]
+    rows = [
+        FactorizedProposal(logits[at : at + 5], GREEDY, Vocabulary(61)) for at in range(len(text))
+    ]
     return OracleDrafter(lambda prefix, sampling: rows[len(prefix)])
 
 

@@ -11,7 +11,7 @@ from draftwood.core.generation import Pipeline
 from draftwood.core.hf import HFTarget
 from draftwood.core.interfaces import BudgetController
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import Factorized, Vocabulary
+from draftwood.core.proposals import FactorizedProposal, Vocabulary
 from draftwood.core.registry.plugin import Kind
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Limits
@@ -138,7 +138,8 @@ class Recording(OracleDrafter):
             logits[place, token] = 7.0
             logits[place, (token + 1) % 61] = 8.0 * (place % 2)
         distributions = [
-            Factorized(logits[at : at + 4], Sampling(), Vocabulary(61)) for at in range(len(text))
+            FactorizedProposal(logits[at : at + 4], Sampling(), Vocabulary(61))
+            for at in range(len(text))
         ]
         super().__init__(lambda prefix, sampling: distributions[len(prefix)])
         self.tokens, self.features = [], []

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from draftwood.core.distributions import stable_topk
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import Factorized, Frontier, Mixture, Vocabulary
+from draftwood.core.proposals import FactorizedProposal, Frontier, MixtureProposal, Vocabulary
 from draftwood.core.randomness import Seeded
 from draftwood.core.values import Limits
 from draftwood.plugins.trees.best_first import BestFirst
@@ -21,14 +21,18 @@ PLAIN = Sampling(1.0)
 SAMPLINGS = [PLAIN, Sampling(0.5), Sampling(1.5, top_k=2), Sampling(1.0, top_p=0.7), Sampling(0.0)]
 
 
-def mixture(seed: int, branches: int, sampling: Sampling = PLAIN, z_t: float = 1.0) -> Mixture:
+def mixture(
+    seed: int, branches: int, sampling: Sampling = PLAIN, z_t: float = 1.0
+) -> MixtureProposal:
     generator = torch.Generator().manual_seed(seed)
     prior = torch.randn(branches, generator=generator, dtype=torch.float64)
     logits = 2 * torch.randn(branches, D, V, generator=generator, dtype=torch.float64)
-    return Mixture(prior, logits, sampling, Vocabulary(V), z_t)
+    return MixtureProposal(prior, logits, sampling, Vocabulary(V), z_t)
 
 
-def walk(proposal: Mixture | Factorized, path: tuple[int, ...]) -> tuple[float, Frontier]:
+def walk(
+    proposal: MixtureProposal | FactorizedProposal, path: tuple[int, ...]
+) -> tuple[float, Frontier]:
     """The path's score and the frontier after it."""
     at, rho = proposal.root(), 1.0
     for token in path:
@@ -37,12 +41,12 @@ def walk(proposal: Mixture | Factorized, path: tuple[int, ...]) -> tuple[float, 
     return rho, at
 
 
-def joint(proposal: Mixture, path: tuple[int, ...]) -> float:
+def joint(proposal: MixtureProposal, path: tuple[int, ...]) -> float:
     """sum_z q(z) prod_i q_i(x_i | z), from each branch by itself."""
     prior = (proposal.prior / proposal.prior_temperature).softmax(0)
     total = 0.0
     for weight, logits in zip(prior.tolist(), proposal.logits, strict=True):
-        branch = Factorized(logits, proposal.sampling, proposal.vocabulary)
+        branch = FactorizedProposal(logits, proposal.sampling, proposal.vocabulary)
         total += weight * walk(branch, path)[0]
     return total
 
@@ -72,7 +76,7 @@ def test_the_product_of_marginals_is_another_distribution() -> None:
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_one_branch_is_factorized(sampling: Sampling) -> None:
     one = mixture(2, 1, sampling)
-    same = Factorized(one.logits[0], sampling, one.vocabulary)
+    same = FactorizedProposal(one.logits[0], sampling, one.vocabulary)
     ours, theirs = one.root(), same.root()
     for _ in range(D):
         assert torch.equal(one.probs(ours), same.probs(theirs))
@@ -87,7 +91,7 @@ def test_one_branch_is_factorized(sampling: Sampling) -> None:
 
 def test_repeated_branches_are_one_branch_of_their_joint_weight() -> None:
     one = mixture(3, 2)
-    twice = Mixture(
+    twice = MixtureProposal(
         torch.cat([one.prior, one.prior[:1]]) - torch.tensor([math.log(2), 0, math.log(2)]),
         torch.cat([one.logits, one.logits[:1]]),
         PLAIN,
@@ -99,7 +103,7 @@ def test_repeated_branches_are_one_branch_of_their_joint_weight() -> None:
 
 def test_a_branch_of_weight_zero_is_no_branch() -> None:
     two = mixture(4, 2)
-    three = Mixture(
+    three = MixtureProposal(
         torch.cat([two.prior, torch.tensor([-math.inf])]),
         torch.cat([two.logits, torch.full((1, D, V), 3.0)]),
         PLAIN,
@@ -111,13 +115,13 @@ def test_a_branch_of_weight_zero_is_no_branch() -> None:
 
 def test_only_the_best_branch_is_left_at_prior_temperature_zero() -> None:
     proposal = mixture(5, 3, z_t=0.0)
-    alone = Factorized(proposal.logits[proposal.prior.argmax()], PLAIN, proposal.vocabulary)
+    alone = FactorizedProposal(proposal.logits[proposal.prior.argmax()], PLAIN, proposal.vocabulary)
     assert torch.allclose(proposal.probs(proposal.root()), alone.probs(alone.root()))
 
 
 def test_the_best_token_may_be_the_best_of_no_branch() -> None:
     distributions = torch.tensor([[[0.4, 0.0, 0.3, 0.3]], [[0.0, 0.4, 0.3, 0.3]]])
-    proposal = Mixture(torch.zeros(2), distributions.log(), PLAIN, Vocabulary(V))
+    proposal = MixtureProposal(torch.zeros(2), distributions.log(), PLAIN, Vocabulary(V))
     assert proposal.expand(proposal.root(), 2).tokens.tolist() == [[2, 3]]
 
 
@@ -125,7 +129,7 @@ def test_a_long_unlikely_path_keeps_finite_weights() -> None:
     logits = torch.zeros(2, 60, V)
     logits[:, :, 0] = -40.0
     logits[1, :, 0] -= 1.0
-    proposal = Mixture(torch.zeros(2), logits, PLAIN, Vocabulary(V))
+    proposal = MixtureProposal(torch.zeros(2), logits, PLAIN, Vocabulary(V))
     _, at = walk(proposal, (0,) * 59)
     assert float(at.state.sum()) == pytest.approx(1.0)
     assert float(proposal.probs(at).sum()) == pytest.approx(1.0)
@@ -134,20 +138,20 @@ def test_a_long_unlikely_path_keeps_finite_weights() -> None:
 def test_a_reduced_vocabulary_speaks_the_targets_ids() -> None:
     small = mixture(6, 2)
     ids = torch.tensor([5, 0, 7, 2])
-    mapped = Mixture(small.prior, small.logits, PLAIN, Vocabulary(8, ids))
+    mapped = MixtureProposal(small.prior, small.logits, PLAIN, Vocabulary(8, ids))
     probs = mapped.probs(walk(mapped, (5, 2))[1])
     assert torch.allclose(probs[0, ids], small.probs(walk(small, (0, 3))[1])[0])
     assert float(probs.sum()) == pytest.approx(1.0)
     assert probs.dtype == small.logits.dtype
 
 
-def large(seed: int, branches: int, sampling: Sampling = PLAIN, size: int = 600) -> Mixture:
+def large(seed: int, branches: int, sampling: Sampling = PLAIN, size: int = 600) -> MixtureProposal:
     """Sharp and flat branches over many tokens, rounded so that there are ties."""
     generator = torch.Generator().manual_seed(seed)
     sharpness = 0.5 + 4 * torch.rand(branches, 3, 1, generator=generator)
     logits = (torch.randn(branches, 3, size, generator=generator) * sharpness).round(decimals=1)
     prior = torch.randn(branches, generator=generator)
-    return Mixture(prior, logits, sampling, Vocabulary(size))
+    return MixtureProposal(prior, logits, sampling, Vocabulary(size))
 
 
 LARGE = [PLAIN, Sampling(0.6), Sampling(1.5, top_k=20, top_p=0.8), Sampling(0.0)]
@@ -198,7 +202,7 @@ def test_path_scores_are_the_scores_of_walking() -> None:
 def test_greedy_branches_are_each_branchs_best_tokens_in_the_targets_ids() -> None:
     small = mixture(9, 2)
     ids = torch.tensor([5, 0, 7, 2])
-    mapped = Mixture(small.prior, small.logits, PLAIN, Vocabulary(8, ids))
+    mapped = MixtureProposal(small.prior, small.logits, PLAIN, Vocabulary(8, ids))
     assert mapped.greedy().equal(ids[small.logits.argmax(-1)])
     assert mapped.greedy().equal(mapped.tempered(0.0).greedy())
 
@@ -211,7 +215,7 @@ def test_a_certain_token_never_raises_a_paths_score(vocabulary: int) -> None:
     overshot = 0
     for seed in range(400):
         prior = torch.randn(4, generator=torch.Generator().manual_seed(seed))
-        found = Mixture(prior, logits, PLAIN, Vocabulary(vocabulary))
+        found = MixtureProposal(prior, logits, PLAIN, Vocabulary(vocabulary))
         if not found.probs(found.root()).max() > 1:
             continue
         overshot += 1

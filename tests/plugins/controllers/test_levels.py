@@ -23,7 +23,7 @@ from draftwood.plugins.controllers.roofline.roof import Roof
 from draftwood.plugins.controllers.roofline.stage_times import StageTimes
 from draftwood.plugins.trees.best_first import BestFirst
 from draftwood.plugins.trees.options import BestFirstOptions
-from draftwood.testing import Autoregressive
+from draftwood.testing import AutoregressiveProposal
 
 CONTEXT = 100
 TRUSTING = AcceptanceEstimate((50.0,) * 8, (50.0,) * 8)
@@ -35,17 +35,21 @@ def prices(one_pass: float) -> CostModel:
     return CostModel(ROOF, stages=StageTimes((one_pass,), grow=(0.0,), level=(1.0,), other=(5e-4,)))
 
 
-def probs(sharpness: float, seed: int = 0, depth: int = 6, vocab: int = 5) -> Autoregressive:
+def probs(
+    sharpness: float, seed: int = 0, depth: int = 6, vocab: int = 5
+) -> AutoregressiveProposal:
     @cache
     def logits(path: tuple[int, ...]) -> torch.Tensor:
         place = sum((token + 1) * (vocab + 1) ** i for i, token in enumerate(path))
         generator = torch.Generator().manual_seed(seed * 1_000_003 + place)
         return sharpness * torch.randn(vocab, generator=generator, dtype=torch.float64)
 
-    return Autoregressive(logits, depth, Sampling(1.0))
+    return AutoregressiveProposal(logits, depth, Sampling(1.0))
 
 
-def grown(proposal: Autoregressive, depth: int, nodes: int = 20, should_expand=lambda tree: True):
+def grown(
+    proposal: AutoregressiveProposal, depth: int, nodes: int = 20, should_expand=lambda tree: True
+):
     policy = BestFirst(BestFirstOptions(max_nodes=nodes, score_temperature=1.0))
     return policy.grow(0, proposal, Limits(nodes, depth), should_expand, Seeded(0))
 

@@ -14,7 +14,7 @@ from draftwood.core.errors import CheckpointError, ConfigError
 from draftwood.core.generation import Pipeline
 from draftwood.core.interfaces import DraftWork
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import Mixture
+from draftwood.core.proposals import MixtureProposal
 from draftwood.core.randomness import Seeded
 from draftwood.core.values import Limits
 from draftwood.plugins.drafters.dblast.drafter import DBlast
@@ -59,7 +59,9 @@ def document(folder: Path, tree: str = "lottery", rule: str = "ratio", **drafter
 ROOMY = Limits(24)
 
 
-def proposed(pipeline: Pipeline, temperature: float = 1.0, limits: Limits = ROOMY) -> Mixture:
+def proposed(
+    pipeline: Pipeline, temperature: float = 1.0, limits: Limits = ROOMY
+) -> MixtureProposal:
     """The first round's proposal for a recorded prompt."""
     engine, ids = pipeline.engine, RECORDS[0]["prompt"]
     assert engine.drafter is not None
@@ -69,7 +71,7 @@ def proposed(pipeline: Pipeline, temperature: float = 1.0, limits: Limits = ROOM
     draft.commit(ids, forwarded.features)
     work = DraftWork(draft, int(forwarded.logits[0].argmax()), len(ids), limits, Seeded(0))
     (found,) = engine.drafter.propose([work])
-    assert isinstance(found, Mixture)
+    assert isinstance(found, MixtureProposal)
     return found
 
 

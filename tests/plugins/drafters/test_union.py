@@ -14,7 +14,7 @@ from draftwood.core.generation import Pipeline
 from draftwood.core.hf import load_target
 from draftwood.core.interfaces import DraftWork, Target
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import Factorized, Frontier, LookupPaths, Proposal, Vocabulary
+from draftwood.core.proposals import FactorizedProposal, Frontier, LookupPaths, Proposal, Vocabulary
 from draftwood.core.randomness import Seeded
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Limits
@@ -24,7 +24,7 @@ from draftwood.plugins.drafters.union.proposal import UnionProposal
 from draftwood.plugins.drafters.union.trust import Trust
 from draftwood.plugins.trees.best_first import best_first_search
 from draftwood.plugins.trees.by_level import grow_by_level
-from draftwood.testing import Cell, OracleDrafter, OracleTarget
+from draftwood.testing import OracleDrafter, OracleTarget, ToyPipeline
 from draftwood.testing.suites import DrafterSuite
 from draftwood.testing.toys import toy_proposal
 
@@ -32,9 +32,9 @@ FIXTURES = Path(__file__).parents[2] / "fixtures"
 RECORDS = json.loads((FIXTURES / "zlab/dflash/expected.json").read_text())
 
 
-def factorized(distributions: list[list[float]]) -> Factorized:
+def factorized(distributions: list[list[float]]) -> FactorizedProposal:
     logits = torch.tensor(distributions, dtype=torch.float64).log()
-    return Factorized(logits, Sampling(1.0), Vocabulary(len(distributions[0])))
+    return FactorizedProposal(logits, Sampling(1.0), Vocabulary(len(distributions[0])))
 
 
 def union(*sources: Proposal, weights: tuple[float, ...] = (), **sampling: Any) -> UnionProposal:
@@ -161,7 +161,7 @@ def test_a_path_may_leave_what_one_source_lists_and_come_back() -> None:
     block = torch.full((3, 40), -20.0)
     block[0, 30] = block[1, 7] = block[2, 31] = 0.0
     both = UnionProposal(
-        (lookup, Factorized(block, Sampling(1.0), Vocabulary(40))),
+        (lookup, FactorizedProposal(block, Sampling(1.0), Vocabulary(40))),
         (0.5, 0.5),
         Sampling(1.0),
         40,
@@ -203,7 +203,7 @@ def drafter() -> OracleDrafter:
 @pytest.mark.parametrize("filters", ["none", "top_p"])
 def test_the_output_distribution_is_the_targets(temperature: float, filters: str) -> None:
     for tree, rule in (("best_first", "match"), ("sampled-chain", "ratio")):
-        cell = Cell("factorized", tree, rule, "adversarial", temperature, filters, seed=2)
+        cell = ToyPipeline("factorized", tree, rule, "adversarial", temperature, filters, seed=2)
         cell.check(drafter=drafter())
 
 

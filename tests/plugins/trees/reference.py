@@ -11,11 +11,11 @@ from draftwood.core.distributions import stable_topk
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import (
     Children,
-    Factorized,
+    FactorizedProposal,
     Frontier,
     LookupPaths,
-    Markov,
-    Mixture,
+    MarkovProposal,
+    MixtureProposal,
     Proposal,
     Vocabulary,
 )
@@ -72,10 +72,12 @@ class Whole(PerLevel):
         return Children(tokens, probs.double().log())
 
 
-def factorized(distributions: list[list[float]], ids: list[int] | None = None) -> Factorized:
+def factorized(
+    distributions: list[list[float]], ids: list[int] | None = None
+) -> FactorizedProposal:
     """Distributions (D, V) as they are, in float64."""
     vocabulary = Vocabulary(len(distributions[0]), None if ids is None else torch.tensor(ids))
-    return Factorized(
+    return FactorizedProposal(
         torch.tensor(distributions, dtype=torch.float64).log(), Sampling(1.0), vocabulary
     )
 
@@ -138,25 +140,25 @@ def coarse_distribution(draw: st.DrawFn, size: int) -> list[float]:
 
 
 @st.composite
-def factorized_distributions(draw: st.DrawFn, reduced: bool = True) -> Factorized:
+def factorized_distributions(draw: st.DrawFn, reduced: bool = True) -> FactorizedProposal:
     """Up to 4 positions over up to 5 tokens; sometimes a reduced vocabulary in odd order."""
     depth, size = draw(st.integers(1, 4)), draw(st.integers(2, 5))
     distributions = [draw(coarse_distribution(size)) for _ in range(depth)]
     proposal = factorized(distributions)
     if reduced and draw(st.booleans()):
         ids = torch.tensor(draw(st.permutations(range(size + 2)))[:size])
-        return Factorized(proposal.logits, proposal.sampling, Vocabulary(size + 2, ids))
+        return FactorizedProposal(proposal.logits, proposal.sampling, Vocabulary(size + 2, ids))
     return proposal
 
 
 @st.composite
-def markov_distributions(draw: st.DrawFn) -> Markov:
+def markov_distributions(draw: st.DrawFn) -> MarkovProposal:
     """Up to 3 positions with up to 4 candidates each, in odd order."""
     depth, width = draw(st.integers(1, 3)), draw(st.integers(2, 4))
     candidates = [draw(st.permutations(range(6)))[:width] for _ in range(depth)]
     first = draw(coarse_distribution(width))
     pair = [[draw(coarse_distribution(width)) for _ in range(width)] for _ in range(depth - 1)]
-    return Markov(
+    return MarkovProposal(
         torch.tensor(candidates),
         torch.tensor(first, dtype=torch.float64).log(),
         torch.tensor(pair, dtype=torch.float64).log().reshape(depth - 1, width, width),
@@ -166,7 +168,7 @@ def markov_distributions(draw: st.DrawFn) -> Markov:
 
 
 @st.composite
-def mixture_distributions(draw: st.DrawFn) -> Mixture:
+def mixture_distributions(draw: st.DrawFn) -> MixtureProposal:
     """Up to 4 branches of up to 3 positions, some repeated, some never taken; a distribution of
     multiples of a power of two each, so that the mixture's sums are exact too."""
     branches, depth, size = (
@@ -180,7 +182,7 @@ def mixture_distributions(draw: st.DrawFn) -> Mixture:
     ]
     if draw(st.booleans()):
         distributions[-1] = distributions[0]
-    return Mixture(
+    return MixtureProposal(
         torch.tensor(weights, dtype=torch.float64).log(),
         torch.tensor(distributions, dtype=torch.float64).log(),
         Sampling(1.0),

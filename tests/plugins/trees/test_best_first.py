@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 from draftwood.core.errors import TreeError
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import Factorized, Markov, Mixture, Proposal, Vocabulary
+from draftwood.core.proposals import (
+    FactorizedProposal,
+    MarkovProposal,
+    MixtureProposal,
+    Proposal,
+    Vocabulary,
+)
 from draftwood.core.randomness import Seeded
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Limits
@@ -78,14 +84,14 @@ def test_the_two_forms_are_one_tree_on_large_distributions(
 ) -> None:
     generator = torch.Generator().manual_seed(seed)
     logits = (torch.randn(7, 61, generator=generator) * sharpness).round(decimals=1)
-    proposal = Factorized(logits, Sampling(1.0), Vocabulary(61))
+    proposal = FactorizedProposal(logits, Sampling(1.0), Vocabulary(61))
     assert same(by_heap(proposal, nodes, 7), by_levels(proposal, nodes, 7))
 
 
 @pytest.mark.parametrize("nodes", [20, 61, 200])
 def test_a_tree_that_wants_more_than_the_first_table_gets_it(nodes: int) -> None:
     logits = torch.randn(5, 400, generator=torch.Generator().manual_seed(1)) * 0.3
-    proposal = Factorized(logits, Sampling(1.0), Vocabulary(400))
+    proposal = FactorizedProposal(logits, Sampling(1.0), Vocabulary(400))
     wide = by_heap(proposal, nodes, 5)
     assert len(set(wide.token_list)) > WIDTH
     assert same(grow(proposal, Limits(nodes), form="heap"), wide)
@@ -115,7 +121,7 @@ def test_ties_at_the_boundary_of_top_k_are_what_the_comparison_catches() -> None
     proposal = factorized([[0.25] * 4, [0.25] * 4])
     tree = by_heap(proposal, 6, 2)
     assert tree.token_list == [ANCHOR, 0, 1, 2, 3, 0, 1]
-    reversed_ids = Factorized(
+    reversed_ids = FactorizedProposal(
         proposal.logits, proposal.sampling, Vocabulary(4, torch.tensor([3, 2, 1, 0]))
     )
     assert same(by_heap(reversed_ids, 6, 2), tree)
@@ -134,7 +140,9 @@ def test_every_prefix_is_the_best_tree_of_its_size(proposal: Proposal, nodes: in
 
 
 @given(factorized_distributions(reduced=False), st.integers(1, 4))
-def test_no_tree_of_any_shape_has_a_higher_surrogate(proposal: Factorized, nodes: int) -> None:
+def test_no_tree_of_any_shape_has_a_higher_surrogate(
+    proposal: FactorizedProposal, nodes: int
+) -> None:
     best = float(grow(proposal, Limits(nodes)).expected_tokens()[-1])
     every = {path: score for score, path in paths(proposal, min(2, proposal.max_depth))}
     values = [
@@ -185,7 +193,7 @@ def test_limits_and_options_are_respected(
 
 @given(mixture_distributions(), st.integers(1, 40), st.integers(1, 3))
 def test_trees_over_mixtures_are_the_brute_force_trees(
-    proposal: Mixture, nodes: int, depth: int
+    proposal: MixtureProposal, nodes: int, depth: int
 ) -> None:
     depth = min(depth, proposal.max_depth)
     found, expected = listed(by_levels(proposal, nodes, depth)), brute_force(proposal, nodes, depth)
@@ -196,14 +204,14 @@ def test_trees_over_mixtures_are_the_brute_force_trees(
     }
 
 
-def mixture_of(seed: int, branches: int, size: int, sampling: Sampling) -> Mixture:
+def mixture_of(seed: int, branches: int, size: int, sampling: Sampling) -> MixtureProposal:
     """As sure as drafters are, with branches that agree in part."""
     generator = torch.Generator().manual_seed(seed)
     sharpness = torch.linspace(4.0, 2.5, 5)[:, None] * (0.3 + torch.rand(1, generator=generator))
     shared = torch.randn(5, size, generator=generator)
     own = torch.randn(branches, 5, size, generator=generator)
     prior = torch.randn(branches, generator=generator)
-    return Mixture(prior, (shared + own) * sharpness, sampling, Vocabulary(size))
+    return MixtureProposal(prior, (shared + own) * sharpness, sampling, Vocabulary(size))
 
 
 @given(
@@ -224,7 +232,7 @@ def test_joining_the_branches_best_tokens_is_what_the_comparison_catches() -> No
     size = 64
     logits = torch.full((2, 1, size), -9.0, dtype=torch.float64)
     logits[0, 0, 40], logits[1, 0, 50], logits[:, 0, 60] = 4.0, 4.0, 3.7
-    proposal = Mixture(torch.zeros(2), logits, Sampling(1.0), Vocabulary(size))
+    proposal = MixtureProposal(torch.zeros(2), logits, Sampling(1.0), Vocabulary(size))
     assert listed(by_levels(proposal, 1, 1))[0][1] == (60,)
     few = proposal.shortlisted(1)
     assert int(few.expand(few.root(), 1).tokens) != 60
@@ -303,7 +311,7 @@ def test_scores_come_from_a_warmer_distribution_than_a_cold_request() -> None:
 
     def scores(temperature: float, score_temperature: float | None) -> torch.Tensor:
         policy = BestFirst(BestFirstOptions(score_temperature=score_temperature))
-        proposal = Factorized(logits, Sampling(temperature), Vocabulary(3))
+        proposal = FactorizedProposal(logits, Sampling(temperature), Vocabulary(3))
         return policy.grow(0, proposal, Limits(3), always, Seeded(0)).log_rho[1:].float()
 
     for temperature in (0.0, 0.3, 0.8):
@@ -311,7 +319,7 @@ def test_scores_come_from_a_warmer_distribution_than_a_cold_request() -> None:
     assert torch.allclose(scores(1.3, None), (logits[0] / 1.3).log_softmax(-1))
     assert torch.allclose(scores(1.3, 0.9), (logits[0] / 0.9).log_softmax(-1))
     # What depends on the token before is surer by itself, and is warmed more.
-    pairs = Markov(
+    pairs = MarkovProposal(
         torch.tensor([[0, 1, 2]]), logits[0], logits.new_empty(0, 3, 3), Sampling(0.3), 3
     )
     for temperature, asked, wanted in ((0.3, None, 1.3), (1.5, None, 1.5), (0.3, 0.7, 0.7)):
@@ -326,7 +334,9 @@ def test_scores_come_from_a_warmer_distribution_than_a_cold_request() -> None:
 
 
 def test_filters_hold_for_scores_too() -> None:
-    proposal = Factorized(torch.tensor([[3.0, 2.0, 0.0]]), Sampling(1.0, top_k=2), Vocabulary(3))
+    proposal = FactorizedProposal(
+        torch.tensor([[3.0, 2.0, 0.0]]), Sampling(1.0, top_k=2), Vocabulary(3)
+    )
     assert grow(proposal, Limits(3)).token_list[1:] == [0, 1]
 
 
@@ -347,7 +357,7 @@ def test_auto_uses_the_heap_on_the_host_and_levels_elsewhere(
     with pytest.raises(AssertionError):
         grow(factorized([[0.5, 0.5]]), Limits(2))
     elsewhere = property(lambda self: torch.device("meta"))
-    monkeypatch.setattr(Factorized, "device", elsewhere)
+    monkeypatch.setattr(FactorizedProposal, "device", elsewhere)
     monkeypatch.setattr(
         "draftwood.plugins.trees.best_first.by_level", lambda *_, **__: TokenTree.root(1)
     )

@@ -9,7 +9,7 @@ from draftwood.core.config.compose import check_composition
 from draftwood.core.config.pipeline import load_config
 from draftwood.core.errors import CompositionError, TreeError
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import Mixture, Proposal, Vocabulary
+from draftwood.core.proposals import MixtureProposal, Proposal, Vocabulary
 from draftwood.core.randomness import Seeded
 from draftwood.core.values import Limits
 from draftwood.plugins.trees.branches import Branches, Lottery
@@ -33,9 +33,9 @@ class TestLottery(TreePolicySuite):
 
 def distributions(
     prior: list[float], branches: list[list[list[float]]], **options: float
-) -> Mixture:
+) -> MixtureProposal:
     size = len(branches[0][0])
-    return Mixture(
+    return MixtureProposal(
         torch.tensor(prior, dtype=torch.float64).log(),
         torch.tensor(branches, dtype=torch.float64).log(),
         Sampling(1.0),
@@ -67,16 +67,16 @@ def test_branches_are_merged_and_grown_by_the_mixtures_scores() -> None:
 def test_scores_that_rounding_raises_along_a_path_still_make_a_tree(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def rounded(probs: Mixture, paths: torch.Tensor) -> torch.Tensor:
+    def rounded(probs: MixtureProposal, paths: torch.Tensor) -> torch.Tensor:
         scores = exact(probs, paths)
         for depth in range(1, scores.shape[1]):
             scores[:, depth] = torch.nextafter(scores[:, depth - 1], scores.new_tensor(0.0))
         return scores
 
-    exact = Mixture.path_scores
+    exact = MixtureProposal.path_scores
     certain = [[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]]
     probs = distributions([0.6, 0.4], [[[1.0, 0.0], *certain], [[0.0, 1.0], *certain]])
-    monkeypatch.setattr(Mixture, "path_scores", rounded)
+    monkeypatch.setattr(MixtureProposal, "path_scores", rounded)
     raised = probs.path_scores(probs.greedy())
     assert (raised.diff() > 0).all()
     tree = Branches().grow(9, probs, Limits(99), always, Seeded(0)).validate()

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import Factorized, Proposal, Vocabulary
+from draftwood.core.proposals import FactorizedProposal, Proposal, Vocabulary
 from draftwood.core.randomness import Seeded
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Limits
 from draftwood.plugins.trees.best_first import BestFirst
 from draftwood.plugins.trees.dynamic import Dynamic
 from draftwood.plugins.trees.options import BestFirstOptions, DynamicOptions
-from draftwood.testing import Autoregressive
+from draftwood.testing import AutoregressiveProposal
 from draftwood.testing.suites import TreePolicySuite
 
 from .reference import PerLevel, always, factorized, listed, point_paths, tree_distributions
@@ -38,13 +38,13 @@ def best_first(proposal: Proposal, nodes: int, depth: int) -> TokenTree:
     return policy.grow(0, proposal, Limits(nodes, depth), always, Seeded(0)).validate()
 
 
-def autoregressive(seed: int, vocab: int = 6, depth: int = 4) -> Autoregressive:
+def autoregressive(seed: int, vocab: int = 6, depth: int = 4) -> AutoregressiveProposal:
     def logits(path: tuple[int, ...]) -> torch.Tensor:
         place = sum((token + 1) * (vocab + 1) ** i for i, token in enumerate(path))
         generator = torch.Generator().manual_seed(seed * 100_003 + place)
         return 2 * torch.randn(vocab, generator=generator, dtype=torch.float64)
 
-    return Autoregressive(logits, depth, Sampling(1.0))
+    return AutoregressiveProposal(logits, depth, Sampling(1.0))
 
 
 @given(st.one_of(tree_distributions(), point_paths()), st.integers(1, 40), st.integers(1, 4))
@@ -56,7 +56,7 @@ def test_without_a_binding_beam_it_is_the_best_first_tree(
 
 
 def beam_by_hand(
-    proposal: Autoregressive, top_k: int, depth: int, total: int
+    proposal: AutoregressiveProposal, top_k: int, depth: int, total: int
 ) -> list[tuple[float, tuple[int, ...]]]:
     """The papers' procedure on plain lists, for distributions without ties."""
     seen: list[tuple[float, tuple[int, ...]]] = []
@@ -133,7 +133,7 @@ def test_a_level_advances_the_beam_alone_and_asks_first() -> None:
 
 
 def test_scores_come_from_a_warmer_distribution_than_a_cold_request() -> None:
-    proposal = Factorized(torch.tensor([[3.0, 2.0, 0.0]]), Sampling(0.0), Vocabulary(3))
+    proposal = FactorizedProposal(torch.tensor([[3.0, 2.0, 0.0]]), Sampling(0.0), Vocabulary(3))
     tree = Dynamic(DynamicOptions()).grow(0, proposal, ROOMY, always, Seeded(0))
     expected = (proposal.logits[0] / 0.8).log_softmax(-1)
     torch.testing.assert_close(tree.log_rho[1:].float(), expected)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import Factorized, Proposal, Vocabulary
+from draftwood.core.proposals import FactorizedProposal, Proposal, Vocabulary
 from draftwood.core.randomness import Seeded
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Limits
@@ -32,12 +32,12 @@ def chain(proposal: Proposal, limits: Limits = ROOMY, length: int | None = None)
     return policy.grow(0, proposal, limits, always, Seeded(0)).validate()
 
 
-def dense(depth: int, size: int, seed: int = 0) -> Factorized:
+def dense(depth: int, size: int, seed: int = 0) -> FactorizedProposal:
     logits = torch.randn(depth, size, generator=torch.Generator().manual_seed(seed))
-    return Factorized(logits.double(), Sampling(1.0), Vocabulary(size))
+    return FactorizedProposal(logits.double(), Sampling(1.0), Vocabulary(size))
 
 
-def rank_paths(tree: TokenTree, proposal: Factorized) -> set[tuple[int, ...]]:
+def rank_paths(tree: TokenTree, proposal: FactorizedProposal) -> set[tuple[int, ...]]:
     """The rank path of every draft node."""
     order = proposal.logits.argsort(dim=-1, descending=True, stable=True).tolist()
     return {
@@ -138,7 +138,7 @@ def test_tokens_of_probability_zero_never_become_nodes() -> None:
 def test_a_greedy_request_still_has_a_tree() -> None:
     """At temperature 0 the drafter's own distribution is one token, and a tree of it only a
     chain."""
-    proposal = Factorized(dense(5, 9).logits, Sampling(0.0), Vocabulary(9))
+    proposal = FactorizedProposal(dense(5, 9).logits, Sampling(0.0), Vocabulary(9))
     policy = Static(StaticOptions())
     assert policy.grow(0, proposal, ROOMY, always, Seeded(0)).nodes == 25
     assert static(factorized([[0.0, 1.0]] * 5)).nodes == 5  # what one-hot distributions would give

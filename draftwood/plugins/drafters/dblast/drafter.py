@@ -7,7 +7,7 @@ from torch import Tensor
 
 from draftwood.core.assets import Part
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import Mixture, Proposal
+from draftwood.core.proposals import MixtureProposal, Proposal
 from draftwood.plugins.drafters.dblast.config import interpolate
 from draftwood.plugins.drafters.dblast.model import DBlastModel
 from draftwood.plugins.drafters.dflash.drafter import DFlash, DFlashSession
@@ -42,7 +42,7 @@ class DBlast(DFlash):
 
     def proposal(self, slots: Tensor, anchor: int, session: DFlashSession) -> Proposal:
         """The mixture that final-normed states (1 + D, d) give, the anchor's slot first."""
-        return Mixture(
+        return MixtureProposal(
             self.model.prior_logits(slots[0]),
             self.model.branch_logits(slots[1:], session.shared.head),
             session.sampling,

@@ -16,7 +16,7 @@ from draftwood.core.errors import PairingError, RequestError
 from draftwood.core.interfaces import Drafter, DraftSession, DraftWork, Kernels, Target
 from draftwood.core.kernels.graphs import Capturing
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import Factorized, Markov, Proposal, Vocabulary
+from draftwood.core.proposals import FactorizedProposal, MarkovProposal, Proposal, Vocabulary
 from draftwood.plugins.drafters.common.cache import ContextCache
 from draftwood.plugins.drafters.common.placement import placed_like
 from draftwood.plugins.drafters.dflash.captured import Captured
@@ -186,8 +186,8 @@ class DFlash(Drafter):
         model, shared, hidden = self.model, session.shared, slots[1:]
         logits = model.logits(hidden, shared.head)
         if model.selector is None:
-            return Factorized(logits, session.sampling, shared.vocabulary)
+            return FactorizedProposal(logits, session.sampling, shared.vocabulary)
         before = shared.vocabulary.draft_id(anchor)
         candidates, first, pair = model.selector.scores(logits, hidden, before)
         candidates = shared.vocabulary.tokens(candidates)
-        return Markov(candidates, first, pair, session.sampling, shared.vocabulary.size)
+        return MarkovProposal(candidates, first, pair, session.sampling, shared.vocabulary.size)

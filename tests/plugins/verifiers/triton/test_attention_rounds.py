@@ -21,7 +21,7 @@ from draftwood.core.kernels.triton.attention.launch import attend
 from draftwood.core.kernels.triton.compaction import compact
 from draftwood.core.kernels.triton.launches import LAUNCHES
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import Factorized, Vocabulary
+from draftwood.core.proposals import FactorizedProposal, Vocabulary
 from draftwood.core.registry.plugin import Kind
 from draftwood.plugins.verifiers.match import Match
 from draftwood.testing import OracleDrafter
@@ -93,9 +93,9 @@ def drafter(text, depth=5):
         best, second = ((token + 1) % VOCAB, token) if position % 3 == 0 else (token, token - 1)
         logits[position, second], logits[position, best] = 6.0, 7.0
 
-    def propose(prefix: tuple[int, ...], sampling: Sampling) -> Factorized:
+    def propose(prefix: tuple[int, ...], sampling: Sampling) -> FactorizedProposal:
         rows = logits[len(prefix) : len(prefix) + depth].to(DEVICE)
-        return Factorized(rows, sampling, Vocabulary(VOCAB))
+        return FactorizedProposal(rows, sampling, Vocabulary(VOCAB))
 
     return OracleDrafter(propose)
 

@@ -14,7 +14,7 @@ from draftwood.core.build import build_component
 from draftwood.core.distributions import stable_topk, stable_topk_no_sync
 from draftwood.core.generation import Pipeline
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import Factorized, Vocabulary
+from draftwood.core.proposals import FactorizedProposal, Vocabulary
 from draftwood.core.registry.plugin import Kind
 from draftwood.plugins.trees.by_level import grow_by_level
 from draftwood.plugins.verifiers.triton.verifier import Triton
@@ -152,7 +152,7 @@ def test_the_best_of_a_distribution_are_the_same_without_asking() -> None:
 
 def test_filters_may_leave_too_few_tokens_so_they_are_asked_about(far: None) -> None:
     logits = torch.randn(2, 9, generator=torch.Generator().manual_seed(0))
-    proposal = Factorized(logits, Sampling(1.0, top_k=1), Vocabulary(9))
+    proposal = FactorizedProposal(logits, Sampling(1.0, top_k=1), Vocabulary(9))
     tree = grow_by_level(0, proposal, 6, 2, lambda tree: True)
     assert tree.nodes == 2
     assert bool((tree.log_rho > -torch.inf).all())
