@@ -11,10 +11,10 @@ from torch import Tensor
 from draftwood.core.distributions import sampling_probs
 from draftwood.core.options import Sampling
 from draftwood.plugins.drafters.dblast.model import DBlastModel
+from draftwood.plugins.verifiers.acceptance import accepted_along_text, probs_of
 from draftwood.training.features import Features
 from draftwood.training.packing import Packed, pack
 from draftwood.training.sampling import Samples
-from draftwood.training.verification import accepted_drafts, at
 
 ANCHORS = 8
 """Blocks judged in each text, evenly spaced over it."""
@@ -27,7 +27,7 @@ COLLAPSED = 1.5
 class BranchAcceptance:
     """At one temperature, which is the target's and the branches' (Z_T as the checkpoint says).
 
-    accepted: drafts accepted in a round, the bonus not counted, by rule (`verification`), blocks
+    accepted: drafts accepted in a round, the bonus not counted, by `accepted_along_text` rule, blocks
     starting at evenly spaced tokens. errors: standard errors of those over texts. usage: how much
     of the text each branch explains, sum 1. effective: exp entropy of that, of `branches`.
     choices: exp of the prior's mean entropy, branches in question at one place. distinct: per
@@ -132,11 +132,11 @@ def _text(
     prior = model.prior_logits(hidden[:, 0]).float()
     sampling = Sampling(temperature=heat)
     tempered = sampling_probs(prior, Sampling(model.config.prior_temperature(heat)))
-    rules = accepted_drafts(
+    rules = accepted_along_text(
         sampling_probs(target, sampling), tempered, sampling_probs(logits, sampling), y
     )
     log_prior = prior.log_softmax(-1)
-    said = at(logits, y[:, None]).sub(logits.logsumexp(-1))  # A, K, D
+    said = probs_of(logits, y[:, None]).sub(logits.logsumexp(-1))  # A, K, D
     joint = log_prior + said.sum(-1)
     return _Text(
         accepted={name: value.sum().item() for name, value in rules.items()},

@@ -32,7 +32,7 @@ from draftwood.core.values import Limits, Verdict
 from draftwood.plugins.controllers.fixed import Fixed
 from draftwood.plugins.controllers.options import FixedOptions
 from draftwood.plugins.verifiers.match import Match
-from studies.dblast.expected import expected_accepted
+from draftwood.plugins.verifiers.acceptance import expected_accepted
 
 EVERYTHING = 1_000_000
 """Nodes that a merged tree may have: more than it ever has."""

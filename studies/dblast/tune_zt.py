@@ -154,7 +154,7 @@ def _rule(config: "PipelineConfig") -> str:
     """The verifier's rule. Raises RequestError where there is no prior or no known rule."""
     from draftwood.core.config.compose import traits_of
     from draftwood.core.errors import RequestError
-    from studies.dblast.expected import RULES
+    from draftwood.plugins.verifiers.acceptance import RULES
 
     drafter, verifier = config.drafter, config.verifier
     if drafter is None or traits_of(drafter.entry, drafter.options).form != "mixture":

@@ -1,4 +1,4 @@
-"""A scripted machine and text to try a controller on: no clock, no model."""
+"""A simulated machine, text and drafter for controllers: no clock, no model."""
 
 import heapq
 import math
@@ -8,11 +8,13 @@ from functools import lru_cache
 
 from attrs import define, field
 
+from draftwood.core.controlled_round import ControlledRound
 from draftwood.core.interfaces.controller import BudgetController, ControllerState
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import RoundContext, RoundStats, Timings, Verdict
 
 Price = Callable[[int, int], float]
+"""Seconds of a forward over (tokens, context)."""
 
 
 def two_roofs(tokens: int, context: int) -> float:
@@ -22,13 +24,18 @@ def two_roofs(tokens: int, context: int) -> float:
 
 @define
 class Costs:
-    """A CostProbe over a function of (tokens, context); counts its probes.
+    """A CostProbe over a function of (tokens, context).
 
-    on_probe is called with the seconds of each, to move a clock.
+    Attributes:
+        price: Seconds of a forward.
+        name: Of the device.
+        on_probe: Called with the seconds of each timing, to move a clock.
+        probes: The timings so far.
+        sizes: Sizes that forwards are padded to.
     """
 
     price: Price = two_roofs
-    name: str = "scripted"
+    name: str = "simulated"
     on_probe: Callable[[float], object] = lambda seconds: None
     probes: list[tuple[int, int]] = field(factory=list)
     sizes: tuple[int, ...] = ()
@@ -55,31 +62,45 @@ class Costs:
 
 @lru_cache
 def tree_of(nodes: int, depth: int = 10, best: float = 0.7) -> TokenTree:
-    """The best-first tree of a drafter that gives its tokens `best` and geometrically less."""
-    shares = (best, 0.5 * (1 - best), 0.25 * (1 - best), 0.12 * (1 - best))
+    """The best-first tree of a drafter whose best token has probability `best` everywhere, and
+    the others geometrically less."""
+    probs = (best, 0.5 * (1 - best), 0.25 * (1 - best), 0.12 * (1 - best))
     tokens, parents, depths, log_rho = [0], [-1], [0], [0.0]
-    fringe = [(-math.log(share), 1, 0, rank) for rank, share in enumerate(shares)]
-    heapq.heapify(fringe)
-    while len(tokens) <= nodes and fringe:
-        cost, level, parent, rank = heapq.heappop(fringe)
+    frontier = [(-math.log(prob), 1, 0, rank) for rank, prob in enumerate(probs)]
+    heapq.heapify(frontier)
+    while len(tokens) <= nodes and frontier:
+        cost, level, parent, rank = heapq.heappop(frontier)
         node = len(tokens)
         tokens.append(rank)
         parents.append(parent)
         depths.append(level)
         log_rho.append(-cost)
         if level < depth:
-            for below, share in enumerate(shares):
-                heapq.heappush(fringe, (cost - math.log(share), level + 1, node, below))
+            for child_rank, prob in enumerate(probs):
+                heapq.heappush(frontier, (cost - math.log(prob), level + 1, node, child_rank))
     return TokenTree.from_lists(tokens, parents, depths, log_rho)
 
 
 @define
 class Simulation:
-    """Rounds of one request on a scripted machine, as the engine would run them.
+    """Rounds of one request on a simulated machine, as the engine would run them.
 
-    price: true seconds of a forward. draft, grow, other: of the stages. acceptance: true share of
-    the drafter's promise that is kept at each node. spike: factor on every stage. noise: of times,
-    a standard deviation of their logs.
+    Attributes:
+        controller: Under test.
+        machine: The machine part of its state at first.
+        price: True seconds of a forward.
+        draft: True seconds of drafting.
+        grow: True seconds of growing.
+        other: True seconds of the rest of a round.
+        acceptance: True acceptance of a node over the drafter's probability.
+        best: Probability of the drafter's best token.
+        spike: Factor on the time of every stage.
+        noise: Standard deviation of the log of that factor.
+        rng: Draws of noise and acceptance.
+        context: Committed tokens.
+        history: Rounds so far.
+        state: The controller's.
+        last_draft: Rounds since the last draft.
     """
 
     controller: BudgetController
@@ -110,14 +131,13 @@ class Simulation:
         return self.history[-rounds:]
 
     def _round(self) -> None:
-        ctx = self.ctx()
-        limits = self.controller.before_draft(ctx, self.state)
-        drafted = limits.nodes > 0
-        tree = tree_of(limits.nodes, best=self.best) if drafted else TokenTree.root(0)
-        grown = tree.nodes
+        controlled = ControlledRound(self.controller, self.state, self.ctx())
+        drafted = controlled.limits.nodes > 0
+        tree = TokenTree.root(0)
         if drafted:
-            tree = tree.cut(self.controller.choose(tree, ctx, self.state))
-        accepted = self._walk(tree)
+            controlled.passes = 1
+            tree = controlled.cut(tree_of(controlled.limits.nodes, best=self.best))
+        accepted = self._accepted_path(tree)
         factor = self.spike * self.rng.lognormvariate(0.0, self.noise)
         timings = Timings(
             draft=factor * self.draft * drafted,
@@ -125,29 +145,15 @@ class Simulation:
             verify=factor * self.price(len(tree), self.context),
             other=factor * self.other,
         )
-        stats = RoundStats(
-            request=0,
-            round=ctx.round,
-            context=ctx.context,
-            drafted=drafted,
-            grown=grown,
-            budget=tree.nodes,
-            accepted=len(accepted) - 1,
-            committed=len(accepted),
-            tree=tree,
-            verdict=Verdict(tuple(accepted), 0),
-            timings=timings,
-        )
-        self.state = self.controller.observe(stats, self.state)
-        if drafted:
-            self.last_draft = 0
-        elif self.last_draft is not None:
-            self.last_draft += 1
+        verdict = Verdict(tuple(accepted), 0)
+        stats = controlled.stats(0, tree, verdict, len(accepted), timings)
+        self.state = controlled.observe(stats)
+        self.last_draft = controlled.next_last_draft
         self.context += stats.committed
         self.history.append(stats)
 
-    def _walk(self, tree: TokenTree) -> list[int]:
-        """The path that the text takes: each child with its share of the drafter's promise."""
+    def _accepted_path(self, tree: TokenTree) -> list[int]:
+        """A random path: each child with `acceptance` times the drafter's probability."""
         path = [0]
         rho = tree.log_rho.exp().tolist()
         while children := tree.children[path[-1]]:
