@@ -7,7 +7,7 @@ from attrs import define, evolve, field
 
 from draftwood.core.draws import Draws
 from draftwood.core.interfaces import BudgetController, ControllerState
-from draftwood.core.plugin_calls import call, failure
+from draftwood.core.plugin_calls import call, plugin_error
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Limits, RoundContext, RoundStats, Timings, Verdict
 
@@ -66,7 +66,7 @@ class ControlledRound:
         ctx, choose = evolve(self.ctx, passes=self.passes), self.controller.choose
         nodes = operator.index(call(SupportsIndex, choose, tree, ctx, self.state))
         if not 0 <= nodes <= tree.nodes:
-            raise failure(choose, ValueError(f"chose {nodes} of {tree.nodes} draft nodes"))
+            raise plugin_error(choose, f"chose {nodes} of {tree.nodes} draft nodes")
         return tree.cut(nodes)
 
     def stats(

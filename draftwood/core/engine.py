@@ -32,7 +32,7 @@ from draftwood.core.interfaces import (
 from draftwood.core.node_distributions import Processor, TargetDistributions
 from draftwood.core.options import GenerationOptions
 from draftwood.core.pending import Pending
-from draftwood.core.plugin_calls import call, failure
+from draftwood.core.plugin_calls import call, plugin_error
 from draftwood.core.processes import broadcast_from_rank0
 from draftwood.core.proposals import Proposal
 from draftwood.core.randomness import Randomness
@@ -284,10 +284,8 @@ class Engine:
         (forwarded,) = self.target.forward([(run.session, tree)])
         watch.lap("verify")
         distributions = self._distributions(run, tree, forwarded)
-        verdict = self._judge(run, tree, distributions)
+        verdict = self._judge(run, tree, distributions, controlled.limits)
         watch.lap("judge")
-        if tree.tokens.device.type != "cpu":  # the verdict's copy brought its columns to the host
-            self._check_tree(run, tree, controlled.limits)
         tokens, logprobs = self._append(run, tree, distributions, verdict)
         path = verdict.accepted[: len(tokens)]
         watch.lap(None)
@@ -330,7 +328,7 @@ class Engine:
         proposals = call(Sequence, drafter.propose, [work])
         if len(proposals) != 1 or not isinstance(proposals[0], Proposal):
             kinds = [type(item).__name__ for item in proposals]
-            raise failure(drafter.propose, TypeError(f"expected one Proposal, got {kinds}"))
+            raise plugin_error(drafter.propose, f"returned {kinds}, not one Proposal per request")
         return proposals[0]
 
     def _check_tree(self, run: Run, tree: TokenTree, limits: Limits) -> None:
@@ -344,7 +342,7 @@ class Engine:
             )
         except TreeError as error:
             assert self.tree
-            raise failure(self.tree.grow, error) from error
+            raise plugin_error(self.tree.grow, f"returned a malformed tree: {error}") from error
 
     def _distributions(
         self, run: Run, tree: TokenTree, forwarded: Forwarded
@@ -358,7 +356,14 @@ class Engine:
             run.stats.rounds,
         )
 
-    def _judge(self, run: Run, tree: TokenTree, distributions: TargetDistributions) -> Verdict:
+    def _judge(
+        self,
+        run: Run,
+        tree: TokenTree,
+        distributions: TargetDistributions,
+        limits: Limits | None = None,
+    ) -> Verdict:
+        """The verifier's decision. limits: of a grown tree; None for a root alone."""
         rng = run.request.randomness.stream("verify")
         try:
             verdict = call(Verdict, self.verifier.judge, distributions, tree, rng)
@@ -366,6 +371,8 @@ class Engine:
             if distributions.processor_error is not None:  # the caller's processor, not the plugin
                 raise distributions.processor_error from None
             raise error
+        if limits and tree.tokens.device.type != "cpu":  # the verdict's copy included its columns
+            self._check_tree(run, tree, limits)
         self._check_verdict(tree, verdict)
         run.stats.near_ties += verdict.near_ties
         return verdict
@@ -377,11 +384,11 @@ class Engine:
             not 0 < child < len(tree) or tree.parent_list[child] != node
             for node, child in itertools.pairwise(path)
         ):
-            reason = ValueError(f"accepted nodes {path} are not a path from the anchor")
-            raise failure(self.verifier.judge, reason)
+            reason = f"accepted nodes {path}, which are not a path from the anchor"
+            raise plugin_error(self.verifier.judge, reason)
         if not 0 <= verdict.bonus < self.target.vocab_size:
-            reason = ValueError(f"bonus token {verdict.bonus} is outside the vocabulary")
-            raise failure(self.verifier.judge, reason)
+            reason = f"chose bonus token {verdict.bonus}, which is outside the vocabulary"
+            raise plugin_error(self.verifier.judge, reason)
 
     def _append(
         self, run: Run, tree: TokenTree, distributions: TargetDistributions, verdict: Verdict

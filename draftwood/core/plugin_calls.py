@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import torch
 
 from draftwood.core.errors import DraftwoodError, PluginError
+from draftwood.version import __version__
 
 Result = TypeVar("Result")
 
@@ -29,35 +30,29 @@ def call(returns: type, method: Callable[..., Result], *args: Any) -> Result:
     except (DraftwoodError, torch.OutOfMemoryError):
         raise
     except Exception as error:
-        raise failure(method, error) from error
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        reason = f"{type(error).__name__}: {error} (raised at {frame.filename}:{frame.lineno})"
+        raise plugin_error(method, f"failed: {reason}") from error
     if not isinstance(result, returns):
-        raise PluginError(
-            f"{_described(method)} returned {type(result).__name__}, not {returns.__name__}"
-        )
+        given = type(result).__name__
+        raise plugin_error(method, f"returned {given}, not {returns.__name__}")
     return result
 
 
-def failure(method: Callable[..., Any], error: Exception) -> PluginError:
-    """The PluginError for an error that a plugin's method caused."""
-    message = f"{_described(method)} failed: {type(error).__name__}: {error}"
-    if frames := traceback.extract_tb(error.__traceback__):
-        message += f" (raised at {frames[-1].filename}:{frames[-1].lineno})"
-    return PluginError(message)
-
-
-def _described(method: Callable[..., Any]) -> str:
-    """The method with its class, and the distribution that the class came from if it is known."""
+def plugin_error(method: Callable[..., Any], what: str) -> PluginError:
+    """An error that names a plugin's method, and where known the distribution of its class."""
     owner = type(getattr(method, "__self__", None))
     name = f"{owner.__module__}:{owner.__qualname__}.{getattr(method, '__name__', '?')}"
     distribution = _distribution(owner.__module__)
-    return f"plugin {name} of '{distribution}'" if distribution else f"plugin {name}"
+    source = f" of '{distribution}'" if distribution else ""
+    return PluginError(f"plugin {name}{source} {what}")
 
 
 def _distribution(module: str) -> str | None:
     """Name and version of the distribution whose draftwood plugins lie beside `module`."""
     package = module.partition(".")[0]
     if package == "draftwood":
-        return "draftwood"
+        return f"draftwood {__version__}"
     for point in entry_points(group="draftwood"):
         if point.dist is not None and point.module.partition(".")[0] == package:
             return f"{point.dist.name} {point.dist.version}"

@@ -17,7 +17,7 @@ from draftwood.core.registry.plugin import (
     TreeTraits,
     VerifierTraits,
 )
-from draftwood.core.registry.registry import Record, Registered, Registry, Source
+from draftwood.core.registry.registry import PluginRecord, PluginSource, Registered, Registry
 
 
 class Mode(Enum):
@@ -84,7 +84,7 @@ class NodesOptions:
 def _registered(kind: Kind, name: str, options: type, traits: object) -> Registered:
     give = traits if callable(traits) else lambda _: traits
     plugin = Plugin(name, f"the {name} {kind}", options, "nowhere:Nothing", give)
-    return Registered(kind, plugin, Source("draftwood", "0", "test", bundled=True))
+    return Registered(kind, plugin, PluginSource("draftwood", "0", "test", bundled=True))
 
 
 @pytest.fixture
@@ -131,5 +131,5 @@ def registry() -> Registry:
             VerifierTraits(any_draws, seed_parity=True, devices=frozenset({"cuda"})),
         ),
     ]
-    broken = Record(None, "foo", "foo-spec", "0.2", "failed", "No module named 'flash_attn'")
+    broken = PluginRecord(None, "foo", "foo-spec", "0.2", "failed", "No module named 'flash_attn'")
     return Registry(tuple(parts), (broken,))
