@@ -1,11 +1,10 @@
-"""The public testing kit: exact distributions by enumeration, and models whose distributions are
-known.
+"""The public testing kit: exact distributions by enumeration, and models of known distributions.
 
-What is here needs no more than draftwood itself. `draftwood.testing.suites` and
+This module needs no more than draftwood itself. `draftwood.testing.suites` and
 `draftwood.testing.strategies` need the extra `draftwood[testing]`.
 """
 
-from draftwood.testing.cells import Cell
+from draftwood.testing.controllers import AdversarialController
 from draftwood.testing.enumeration import Enumerating, outcomes
 from draftwood.testing.exact import (
     Comparison,
@@ -16,19 +15,13 @@ from draftwood.testing.exact import (
     total_variation,
 )
 from draftwood.testing.oracle import OracleDrafter, OracleTarget, ScriptedClock, ScriptedCosts
-from draftwood.testing.proposals import Autoregressive
-from draftwood.testing.toys import (
-    Adversary,
-    RepetitionPenalty,
-    toy_drafter,
-    toy_proposal,
-    toy_target,
-)
+from draftwood.testing.proposals import AutoregressiveProposal
+from draftwood.testing.toy_pipelines import ToyPipeline
+from draftwood.testing.toys import RepetitionPenalty, toy_drafter, toy_proposal, toy_target
 
 __all__ = [
-    "Adversary",
-    "Autoregressive",
-    "Cell",
+    "AdversarialController",
+    "AutoregressiveProposal",
     "Comparison",
     "Enumerating",
     "OracleDrafter",
@@ -36,6 +29,7 @@ __all__ = [
     "RepetitionPenalty",
     "ScriptedClock",
     "ScriptedCosts",
+    "ToyPipeline",
     "assert_lossless",
     "compare",
     "exact_distribution",

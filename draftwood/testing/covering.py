@@ -1,4 +1,4 @@
-"""Covering arrays: few cells of a grid in which every combination of a few axes' values occurs."""
+"""Covering arrays: few pipelines of the grid that hold every combination of a few axes' values."""
 
 import heapq
 import itertools
@@ -7,14 +7,14 @@ from typing import Any
 
 from attrs import evolve
 
-from draftwood.testing.cells import (
+from draftwood.testing.toy_pipelines import (
     CONTROLLERS,
     EVERY_TREE,
     FILTERS,
     FORMS,
     TEMPERATURES,
     VERIFIERS,
-    Cell,
+    ToyPipeline,
 )
 
 AXES: Mapping[str, Sequence[Any]] = {
@@ -26,45 +26,54 @@ AXES: Mapping[str, Sequence[Any]] = {
     "filters": tuple(FILTERS),
     "penalty": (False, True),
 }
-"""Every axis of the matrix, full."""
+"""Every axis of the grid with all its values."""
 
 
-def grid(axes: Mapping[str, Sequence[Any]] = AXES) -> list[Cell]:
-    """Every cell that is not refused, each with a seed of its own."""
-    cells = (
-        Cell(**dict(zip(axes, values, strict=True))) for values in itertools.product(*axes.values())
+def grid(axes: Mapping[str, Sequence[Any]] = AXES) -> list[ToyPipeline]:
+    """Every toy pipeline whose parts fit, each with its own seed."""
+    pipelines = (
+        ToyPipeline(**dict(zip(axes, values, strict=True)))
+        for values in itertools.product(*axes.values())
     )
-    return [evolve(cell, seed=seed) for seed, cell in enumerate(c for c in cells if not c.refused)]
+    fitting = (pipeline for pipeline in pipelines if not pipeline.refused)
+    return [evolve(pipeline, seed=seed) for seed, pipeline in enumerate(fitting)]
 
 
 def covering(
-    cells: Sequence[Cell], strength: int, where: Callable[[Cell], bool] = lambda cell: True
-) -> list[Cell]:
-    """Some of `cells` in which any `strength` axes take every combination of values that they
-    take in all of them. where: only among cells of which this holds.
+    pipelines: Sequence[ToyPipeline],
+    strength: int,
+    where: Callable[[ToyPipeline], bool] = lambda pipeline: True,
+) -> list[ToyPipeline]:
+    """Choose pipelines in which any `strength` axes take every combination that they take in all.
 
-    Greedy and deterministic: each time the cell with most combinations not seen yet. What a cell
-    adds only falls as others are taken, so stale counts in the heap are upper bounds.
+    Greedy and deterministic: each time the pipeline with most combinations not covered yet. What a
+    pipeline adds only falls as others are chosen, so that stale counts in the heap are upper
+    bounds.
+
+    Args:
+        pipelines: To choose from.
+        strength: Number of axes that are combined.
+        where: Only pipelines of which this holds are considered.
     """
-    cells = [cell for cell in cells if where(cell)]
-    names = [name for name in AXES if len({getattr(cell, name) for cell in cells}) > 1]
+    pipelines = [pipeline for pipeline in pipelines if where(pipeline)]
+    varying = [name for name in AXES if len({getattr(each, name) for each in pipelines}) > 1]
     combinations = [
         {
-            tuple((name, getattr(cell, name)) for name in chosen)
-            for chosen in itertools.combinations(names, strength)
+            tuple((name, getattr(pipeline, name)) for name in names)
+            for names in itertools.combinations(varying, strength)
         }
-        for cell in cells
+        for pipeline in pipelines
     ]
-    missing = set().union(*combinations)
+    uncovered = set().union(*combinations)
     heap = [(-len(each), index) for index, each in enumerate(combinations)]
     heapq.heapify(heap)
-    taken = []
-    while missing:
+    chosen = []
+    while uncovered:
         _, index = heapq.heappop(heap)
-        gain = len(combinations[index] & missing)
+        gain = len(combinations[index] & uncovered)
         if heap and -gain > heap[0][0]:
             heapq.heappush(heap, (-gain, index))
             continue
-        taken.append(cells[index])
-        missing -= combinations[index]
-    return taken
+        chosen.append(pipelines[index])
+        uncovered -= combinations[index]
+    return chosen

@@ -1,14 +1,15 @@
 """Whether a verifier on a device decides as its reference does, given the same keys.
 
-A kernel's draws cannot be enumerated, so its distribution is shown in two steps: the reference's,
-exactly, by enumeration, and here that both decide alike, tree by tree. Where they need not, because
-two numbers that are compared lie nearer to each other than rounding, the verifier says so in
-`Verdict.near_ties`: such cases are counted, and few."""
+A kernel's draws cannot be enumerated. Its distribution is therefore shown in two steps: the
+reference's exactly, by enumeration, and here that both decide alike, tree by tree. Decisions may
+differ where two compared numbers are closer than rounding. The verifier reports these cases in
+`Verdict.near_ties`; they are counted and must be rare.
+"""
 
 from collections.abc import Collection, Sequence
 
 import torch
-from attrs import frozen
+from attrs import asdict, frozen
 
 from draftwood.core.draws import Draws
 from draftwood.core.interfaces import Verifier
@@ -17,7 +18,7 @@ from draftwood.core.options import Sampling
 from draftwood.core.randomness import Seeded
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Limits, Verdict
-from draftwood.testing.cells import FILTERS, FORMS, TEMPERATURES, TREES
+from draftwood.testing.toy_pipelines import FILTERS, FORMS, TEMPERATURES, TREES, trees_with
 from draftwood.testing.toys import RepetitionPenalty, seeded, toy_proposal
 
 HISTORY = (0, 1)
@@ -25,8 +26,18 @@ CASES = 48
 
 
 @frozen
-class Decision:
-    """A tree, a target's logits at its nodes, and a seed, all from a few names and numbers."""
+class DecisionCase:
+    """A tree, a target's logits at its nodes, and a seed, all from a few names and numbers.
+
+    Attributes:
+        tree: Name in TREES.
+        temperature: Of target and drafter.
+        filters: Name in FILTERS.
+        penalty: Whether a repetition penalty is applied.
+        vocab: Number of tokens.
+        double: Whether logits and q are float64, else float32.
+        seed: Of everything random.
+    """
 
     tree: str = "best_first"
     temperature: float = 1.0
@@ -49,10 +60,10 @@ class Decision:
         if tree.q is None or self.double:
             return tree
         lists = (tree.token_list, tree.parent_list, tree.depth_list, tree.log_rho_list)
-        return TokenTree.of(*lists, tree.draws, tree.q.float())
+        return TokenTree.from_lists(*lists, tree.draws, tree.q.float())
 
     def logits(self, nodes: int) -> torch.Tensor:
-        """(nodes, V), flat to sharp, some of them equal, some -inf; float32 or float64."""
+        """(nodes, V) logits, flat to sharp, some of them equal, some -inf; float32 or float64."""
         rng = seeded("logits", self)
         spread = rng.choice((0.5, 2.0, 8.0))
         values = [[rng.gauss(0, spread) for _ in range(self.vocab)] for _ in range(nodes)]
@@ -66,7 +77,7 @@ class Decision:
     def judged(
         self, verifiers: Sequence[Verifier], device: torch.device | str = "cpu"
     ) -> list[Verdict]:
-        """What each decides, with the logits on `device`."""
+        """The verdict of each verifier, with the logits on `device`."""
         tree = self.grow()
         logits = self.logits(len(tree)).to(device)
         penalties = (RepetitionPenalty(),) if self.penalty else ()
@@ -78,9 +89,14 @@ class Decision:
 
 
 @frozen
-class Decisions:
-    """cases: decisions that both made. near_ties: of which rounding could have changed. difference:
-    the first that differed though it could not, None if none did."""
+class DecisionEvidence:
+    """Decisions of a verifier beside its reference's.
+
+    Attributes:
+        cases: Number of decisions that both made.
+        near_ties: How many of them rounding could have changed.
+        difference: The first that differs without a near tie; None if none does.
+    """
 
     cases: int
     near_ties: int
@@ -91,12 +107,17 @@ class Decisions:
         return self.difference is not None
 
     @property
-    def excused(self) -> bool:
-        """Whether so many are near that their agreement shows little."""
-        return self.near_ties > max(1, self.cases // 20)
+    def too_many_near_ties(self) -> bool:
+        """Whether there are so many near ties that agreement shows little."""
+        return too_many_near_ties(self.near_ties, self.cases)
 
     def as_dict(self) -> dict[str, object]:
-        return {"cases": self.cases, "near_ties": self.near_ties, "difference": self.difference}
+        return asdict(self)
+
+
+def too_many_near_ties(near_ties: int, cases: int) -> bool:
+    """Whether more than one case in twenty is a near tie; one is always allowed."""
+    return near_ties > max(1, cases // 20)
 
 
 def check_decisions(
@@ -104,18 +125,25 @@ def check_decisions(
     draws: Collection[Draws],
     device: torch.device | str = "cpu",
     cases: int = CASES,
-) -> Decisions | None:
-    """Judge toy trees of these kinds by a verifier and its reference; None without a reference.
+) -> DecisionEvidence | None:
+    """Judge toy trees by a verifier and by its reference.
 
-    verifier: bound to a target on `device`.
+    Args:
+        verifier: Bound to a target on `device`.
+        draws: Kinds of trees to judge.
+        device: Of the logits.
+        cases: Number of trees.
+
+    Returns:
+        The evidence; None for a verifier without a reference.
     """
     reference = verifier.reference
     if reference is None:
         return None
-    names = [name for name, (how, _) in TREES.items() if how in draws]
-    near_ties, first = 0, None
+    names = trees_with(draws)
+    near_ties, difference = 0, None
     for seed in range(cases):
-        case = Decision(
+        case = DecisionCase(
             tree=names[seed % len(names)],
             temperature=TEMPERATURES[seed // 2 % len(TEMPERATURES)],
             filters=tuple(FILTERS)[seed // 3 % len(FILTERS)],
@@ -124,8 +152,8 @@ def check_decisions(
             double=seed % 5 == 4 and torch.device(device).type != "mps",
             seed=seed,
         )
-        mine, wanted = case.judged([verifier, reference], device)
-        near_ties += mine.near_ties > 0
-        if mine != wanted and not mine.near_ties and first is None:
-            first = f"{case}: {mine}, by the reference {wanted}"
-    return Decisions(cases, near_ties, first)
+        ours, theirs = case.judged([verifier, reference], device)
+        near_ties += ours.near_ties > 0
+        if ours != theirs and not ours.near_ties and difference is None:
+            difference = f"{case}: {ours}, by the reference {theirs}"
+    return DecisionEvidence(cases, near_ties, difference)

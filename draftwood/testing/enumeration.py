@@ -9,21 +9,32 @@ from draftwood.core.errors import TestingError
 from draftwood.core.randomness import Randomness
 
 T = TypeVar("T")
-Key = tuple[str, int, int]
+DrawKey = tuple[str, int, int]
+"""(stream, position, draw)."""
 
 
 class Enumerating(Randomness):
-    """Follows a script of choices, then always the first outcome, and records the alternatives.
+    """Follows a script of choices, then takes the first outcome, and records the alternatives.
 
-    A key (stream, position, draw) used twice is an error: with a real generator both draws would
-    be one and the same number, which biases the output without any other sign.
+    A key used twice is an error: a real generator would give the same number for both draws, which
+    biases the output without any other sign.
+
+    Args:
+        script: Index of the outcome of each draw, in order.
+        used: Keys that earlier rounds have drawn.
+
+    Attributes:
+        probability: Of the choices made so far.
+        branching: Number of possible outcomes of each draw.
     """
 
-    def __init__(self, script: tuple[int, ...] = (), used: frozenset[Key] = frozenset()) -> None:
+    def __init__(
+        self, script: tuple[int, ...] = (), used: frozenset[DrawKey] = frozenset()
+    ) -> None:
         self.script = script
         self.probability = 1.0
         self.branching: list[int] = []
-        self.used: set[Key] = set(used)
+        self.used: set[DrawKey] = set(used)
         self._root, self._name = self, ""
 
     def stream(self, name: str) -> "Enumerating":
@@ -40,10 +51,10 @@ class Enumerating(Randomness):
     def accept(self, probability: float, position: int, draw: int = 0) -> bool:
         p = min(max(probability, 0.0), 1.0)
         pairs = [(outcome, weight) for outcome, weight in ((1, p), (0, 1 - p)) if weight > 0]
-        outcomes, weights = zip(*pairs, strict=True)
-        return bool(self._choose(list(outcomes), list(weights), position, draw))
+        possible, weights = zip(*pairs, strict=True)
+        return bool(self._choose(list(possible), list(weights), position, draw))
 
-    def _choose(self, outcomes: list[int], weights: list[float], position: int, draw: int) -> int:
+    def _choose(self, possible: list[int], weights: list[float], position: int, draw: int) -> int:
         root, key = self._root, (self._name, position, draw)
         if key in root.used:
             raise TestingError(
@@ -53,17 +64,22 @@ class Enumerating(Randomness):
         root.used.add(key)
         step = len(root.branching)
         choice = root.script[step] if step < len(root.script) else 0
-        root.branching.append(len(outcomes))
+        root.branching.append(len(possible))
         root.probability *= weights[choice]
-        return outcomes[choice]
+        return possible[choice]
 
 
 def outcomes(
-    experiment: Callable[[Enumerating], T], used: frozenset[Key] = frozenset()
+    experiment: Callable[[Enumerating], T], used: frozenset[DrawKey] = frozenset()
 ) -> Iterator[tuple[float, T, Enumerating]]:
-    """Every outcome of `experiment` as (probability, result, the randomness that led to it).
+    """Run an experiment once for every outcome of its draws.
 
-    The experiment is run once per outcome, from the start, so it must not keep state between runs.
+    Args:
+        experiment: Starts from the beginning at each call; it must keep no state between calls.
+        used: Keys that it must not draw.
+
+    Yields:
+        (probability, result, the randomness that led to it).
     """
     scripts: list[tuple[int, ...]] = [()]
     while scripts:

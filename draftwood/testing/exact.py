@@ -1,48 +1,62 @@
 """The exact output distribution of a whole pipeline on a toy vocabulary, in float64.
 
 Every outcome of every draw is followed with its probability, round by round, and equal states are
-merged after each round; the result is compared with the product of the target's own conditionals.
-A horizon of the deepest path + 2 lets a second round start from every kind of verdict.
+merged after each round. The result is compared with the product of the target's own conditional
+distributions. With a horizon of the deepest path + 2, a second round starts after every kind of
+verdict.
 """
 
 from collections.abc import Sequence
+from typing import TypedDict, Unpack
 
-import attrs
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 
 from draftwood.core.distributions import sampling_probs
 from draftwood.core.engine import Engine, Request, Run
 from draftwood.core.generation import Pipeline
 from draftwood.core.node_distributions import Processor
 from draftwood.core.options import GenerationOptions
-from draftwood.testing.enumeration import Enumerating, Key, outcomes
-from draftwood.testing.oracle import OracleTarget, ScriptedClock
+from draftwood.testing.enumeration import DrawKey, Enumerating, outcomes
+from draftwood.testing.oracle import OracleTarget, Prefix, ScriptedClock
 
-Distribution = dict[tuple[int, ...], float]
+SequenceProbs = dict[Prefix, float]
 """Probability of each sequence of new tokens."""
 
-Conditional = dict[int, float]
+TokenProbs = dict[int, float]
 """Probability of each next token after some prefix."""
 
 TOLERANCE = 1e-12
 
 
+class Conditions(TypedDict, total=False):
+    """How the pipeline of an exact distribution decodes.
+
+    Attributes:
+        options: Temperature and filters; a Pipeline's own by default, else temperature 1.
+        processors: Logits processors, applied at every node.
+    """
+
+    options: GenerationOptions
+    processors: Sequence[Processor]
+
+
 @frozen(eq=False)
 class _State:
-    """A run between rounds, and what outlives it: the controller's machine state.
+    """A run between rounds, and the controller's machine state, which outlives it.
 
-    live: keys drawn at positions that are still open. past: all others, of every path that was
-    merged into this one. No later draw may use either.
+    open_keys: keys drawn at positions that are not committed yet. closed_keys: all others, of every
+    path that was merged into this one. No later draw may use either.
     """
 
     run: Run
     machine: object
-    live: frozenset[Key] = frozenset()
-    past: frozenset[Key] = frozenset()
+    open_keys: frozenset[DrawKey] = frozenset()
+    closed_keys: frozenset[DrawKey] = frozenset()
 
     @property
-    def key(self) -> tuple[object, ...]:
+    def merge_key(self) -> tuple[object, ...]:
+        """States with equal keys have the same future."""
         run = self.run
         return (
             tuple(run.ids),
@@ -51,7 +65,7 @@ class _State:
             run.last_draft,
             run.controller_state,
             self.machine,
-            self.live,
+            self.open_keys,
         )
 
 
@@ -59,39 +73,47 @@ def exact_distribution(
     pipeline: Engine | Pipeline,
     prompt: Sequence[int],
     horizon: int,
-    options: GenerationOptions | None = None,
-    processors: Sequence[Processor] = (),
-) -> Distribution:
-    """The distribution of the first `horizon` new tokens that `pipeline` gives: {tokens:
-    probability}.
+    **conditions: Unpack[Conditions],
+) -> SequenceProbs:
+    """The distribution of the first `horizon` new tokens of a pipeline.
 
-    options: temperature and filters, those of a Pipeline by default. The target, drafter and
-    controller must be functions of their inputs (oracles); the clock may be a ScriptedClock, which
-    restarts at each round. Cost grows with the leaves of a round: keep V <= 4, trees of depth <= 2
-    and N <= 4, and the horizon small.
+    The target, drafter and controller must be functions of their inputs (oracles). The clock may be
+    a ScriptedClock, which restarts at each round. The cost grows with the outcomes of a round: keep
+    the vocabulary to 4 tokens, trees to depth 2 and 4 nodes, and the horizon small.
 
-    Raises TestingError if a key of the randomness is used for two draws.
+    Args:
+        pipeline: A pipeline whose target is an OracleTarget, or its engine.
+        prompt: Token ids.
+        horizon: Number of new tokens.
+        **conditions: See `Conditions`.
+
+    Returns:
+        Probability by sequence of new tokens.
+
+    Raises:
+        TestingError: If one key of the randomness is used for two draws.
     """
-    engine, options = _engine(pipeline), _options(pipeline, options)
-    options = attrs.evolve(options, max_new_tokens=horizon)
+    engine, options, processors = _resolve(pipeline, conditions)
+    options = evolve(options, max_new_tokens=horizon)
     machine = engine.machine
-    request = Request(tuple(prompt), options, Enumerating(), tuple(processors))
+    request = Request(tuple(prompt), options, Enumerating(), processors)
     level = [(1.0, _State(engine.open(request), machine))]
-    probs: Distribution = {}
+    probs: SequenceProbs = {}
     try:
         while level:
-            following: dict[tuple[object, ...], tuple[float, _State]] = {}
+            merged: dict[tuple[object, ...], tuple[float, _State]] = {}
             for weight, state in level:
                 if state.run.finish_reason is not None:
                     tokens = tuple(state.run.new_ids)
                     probs[tokens] = probs.get(tokens, 0.0) + weight
                     continue
                 for probability, after in _round(engine, state):
-                    mass, known = following.get(after.key, (0.0, after))
-                    past = known.past | after.past
-                    merged = attrs.evolve(known, past=past) if past != known.past else known
-                    following[after.key] = (mass + weight * probability, merged)
-            level = list(following.values())
+                    mass, kept = merged.get(after.merge_key, (0.0, after))
+                    closed = kept.closed_keys | after.closed_keys
+                    if closed != kept.closed_keys:
+                        kept = evolve(kept, closed_keys=closed)
+                    merged[after.merge_key] = (mass + weight * probability, kept)
+            level = list(merged.values())
     finally:
         engine.machine = machine
     return probs
@@ -103,17 +125,17 @@ def _round(engine: Engine, state: _State) -> list[tuple[float, _State]]:
         if isinstance(engine.clock, ScriptedClock):
             engine.clock.restart()
         run = state.run.fork()
-        run.request = attrs.evolve(run.request, randomness=rng)
+        run.request = evolve(run.request, randomness=rng)
         engine.step([run])
         return _State(run, engine.machine)
 
     results = []
-    for probability, after, rng in outcomes(experiment, state.live | state.past):
-        # A key of a committed position cannot be drawn again by right code, whatever the path
-        # here: it need not keep states apart.
-        live = frozenset(key for key in rng.used if key[1] >= len(after.run.ids))
-        past = frozenset(rng.used) - live
-        results.append((probability, attrs.evolve(after, live=live, past=past)))
+    for probability, after, rng in outcomes(experiment, state.open_keys | state.closed_keys):
+        # Correct code cannot draw a key of a committed position again, whatever the path was: such
+        # keys need not keep states apart.
+        still_open = frozenset(key for key in rng.used if key[1] >= len(after.run.ids))
+        closed = frozenset(rng.used) - still_open
+        results.append((probability, evolve(after, open_keys=still_open, closed_keys=closed)))
     return results
 
 
@@ -123,12 +145,14 @@ def target_distribution(
     horizon: int,
     options: GenerationOptions,
     processors: Sequence[Processor] = (),
-) -> Distribution:
-    """The distribution of `horizon` tokens under the target alone: processors with each prefix,
-    then temperature and filters."""
-    probs: Distribution = {(): 1.0}
+) -> SequenceProbs:
+    """The distribution of `horizon` new tokens under the target alone.
+
+    Processors are applied with each prefix, then temperature and filters.
+    """
+    probs: SequenceProbs = {(): 1.0}
     for _ in range(horizon):
-        longer: Distribution = {}
+        longer: SequenceProbs = {}
         for tokens, weight in probs.items():
             prefix = (*prompt, *tokens)
             scores = target.logits(prefix)[None]
@@ -142,7 +166,7 @@ def target_distribution(
     return probs
 
 
-def total_variation(one: Distribution, other: Distribution) -> float:
+def total_variation(one: SequenceProbs, other: SequenceProbs) -> float:
     """Half the sum of absolute differences of two distributions."""
     support = one.keys() | other.keys()
     return sum(abs(one.get(x, 0.0) - other.get(x, 0.0)) for x in support) / 2
@@ -152,31 +176,35 @@ def total_variation(one: Distribution, other: Distribution) -> float:
 class Comparison:
     """A pipeline's distribution beside its target's.
 
-    max_error: largest difference of the probability of one sequence. prefix: the first prefix
-    whose next-token distribution is wrong (prompt excluded), None if none is; found, wanted: the
-    two distributions there, {token: probability}. sequences: how many were compared."""
+    Attributes:
+        max_error: Largest difference of the probability of one sequence.
+        prompt: Token ids.
+        prefix: The first new tokens after which the next-token distribution is wrong; None if it is
+            right everywhere.
+        output_probs: The pipeline's distribution after `prefix`.
+        target_probs: The target's distribution after `prefix`.
+        sequences: Number of sequences compared.
+    """
 
     max_error: float
     prompt: tuple[int, ...]
     prefix: tuple[int, ...] | None
-    found: dict[int, float]
-    wanted: dict[int, float]
+    output_probs: TokenProbs
+    target_probs: TokenProbs
     sequences: int
 
     def __str__(self) -> str:
+        difference = f"(largest difference {self.max_error:.3g})"
         if self.prefix is None:
-            return (
-                f"the output distribution is the target's (largest difference {self.max_error:.3g})"
-            )
+            return f"the output distribution is the target's {difference}"
         rows = [
-            f"    token {token}: {self.found.get(token, 0.0):.6f} "
-            f"where the target gives {self.wanted.get(token, 0.0):.6f}"
-            for token in sorted(self.found.keys() | self.wanted.keys())
+            f"    token {token}: {self.output_probs.get(token, 0.0):.6f} "
+            f"where the target gives {self.target_probs.get(token, 0.0):.6f}"
+            for token in sorted(self.output_probs.keys() | self.target_probs.keys())
         ]
         return "\n".join(
             [
-                f"the output distribution is not the target's (largest difference "
-                f"{self.max_error:.3g});",
+                f"the output distribution is not the target's {difference};",
                 f"  the first wrong prefix is {list(self.prompt)} + {list(self.prefix)}, after it:",
                 *rows,
             ]
@@ -187,71 +215,68 @@ def compare(
     pipeline: Engine | Pipeline,
     prompt: Sequence[int],
     horizon: int,
-    options: GenerationOptions | None = None,
-    processors: Sequence[Processor] = (),
-    tolerance: float = TOLERANCE,
+    **conditions: Unpack[Conditions],
 ) -> Comparison:
-    """The exact distribution of `pipeline` beside its target's, and where they first differ."""
-    engine, options = _engine(pipeline), _options(pipeline, options)
+    """Compare the exact distribution of `pipeline` with its target's; see `exact_distribution`."""
+    engine, options, processors = _resolve(pipeline, conditions)
     assert isinstance(engine.target, OracleTarget), "exact distributions need an OracleTarget"
-    found = exact_distribution(engine, prompt, horizon, options, processors)
-    wanted = target_distribution(engine.target, prompt, horizon, options, processors)
-    every = found.keys() | wanted.keys()
-    error = max(abs(found.get(x, 0.0) - wanted.get(x, 0.0)) for x in every)
-    prefix: tuple[int, ...] | None = None
-    distributions: tuple[Conditional, Conditional] = ({}, {})
-    if error > tolerance:
-        prefix, distributions = _first_difference(found, wanted, horizon, tolerance)
-    return Comparison(error, tuple(prompt), prefix, *distributions, len(every))
+    output = exact_distribution(engine, prompt, horizon, options=options, processors=processors)
+    target = target_distribution(engine.target, prompt, horizon, options, processors)
+    sequences = output.keys() | target.keys()
+    error = max(abs(output.get(x, 0.0) - target.get(x, 0.0)) for x in sequences)
+    at: tuple[Prefix | None, TokenProbs, TokenProbs] = (None, {}, {})
+    if error > TOLERANCE:
+        at = _first_difference(output, target, horizon)
+    return Comparison(error, tuple(prompt), *at, len(sequences))
 
 
 def assert_lossless(
     pipeline: Engine | Pipeline,
     prompt: Sequence[int],
     horizon: int,
-    options: GenerationOptions | None = None,
-    processors: Sequence[Processor] = (),
-    tolerance: float = TOLERANCE,
+    **conditions: Unpack[Conditions],
 ) -> None:
-    """Raise AssertionError unless the pipeline's output distribution is its target's, to
-    `tolerance`.
+    """Check that a pipeline's output distribution is its target's; see `exact_distribution`.
 
-    The message shows the first prefix whose conditional distribution is wrong, with both
-    distributions."""
-    comparison = compare(pipeline, prompt, horizon, options, processors, tolerance)
+    Raises:
+        AssertionError: If a probability differs by more than TOLERANCE. The message shows the first
+            prefix whose next-token distribution is wrong, with both distributions.
+    """
+    comparison = compare(pipeline, prompt, horizon, **conditions)
     if comparison.prefix is not None:
         raise AssertionError(str(comparison))
 
 
-def _engine(pipeline: Engine | Pipeline) -> Engine:
-    return pipeline.engine if isinstance(pipeline, Pipeline) else pipeline
-
-
-def _options(pipeline: Engine | Pipeline, given: GenerationOptions | None) -> GenerationOptions:
-    if given is None and isinstance(pipeline, Pipeline):
-        return pipeline.generation
-    return given or GenerationOptions(temperature=1.0)
+def _resolve(
+    pipeline: Engine | Pipeline, conditions: Conditions
+) -> tuple[Engine, GenerationOptions, tuple[Processor, ...]]:
+    """The engine, with every condition filled in."""
+    options, processors = conditions.get("options"), tuple(conditions.get("processors", ()))
+    if isinstance(pipeline, Pipeline):
+        return pipeline.engine, options or pipeline.generation, processors
+    return pipeline, options or GenerationOptions(temperature=1.0), processors
 
 
 def _first_difference(
-    found: Distribution, wanted: Distribution, horizon: int, tolerance: float
-) -> tuple[tuple[int, ...], tuple[Conditional, Conditional]]:
-    least = tolerance / horizon  # a sequence's error is at most the sum of its conditionals'
+    output: SequenceProbs, target: SequenceProbs, horizon: int
+) -> tuple[Prefix, TokenProbs, TokenProbs]:
+    # The error of a sequence is at most the sum of the errors of its conditionals.
+    bound = TOLERANCE / horizon
     for length in range(horizon):
-        prefixes = {tokens[:length] for tokens in found.keys() | wanted.keys()}
+        prefixes = {tokens[:length] for tokens in output.keys() | target.keys()}
         for prefix in sorted(prefixes):
-            ours, theirs = _conditional(found, prefix), _conditional(wanted, prefix)
+            ours, theirs = _conditional(output, prefix), _conditional(target, prefix)
             tokens = ours.keys() | theirs.keys()
-            if any(abs(ours.get(t, 0.0) - theirs.get(t, 0.0)) > least for t in tokens):
-                return prefix, (ours, theirs)
+            if any(abs(ours.get(t, 0.0) - theirs.get(t, 0.0)) > bound for t in tokens):
+                return prefix, ours, theirs
     raise AssertionError("two different distributions have no prefix at which they differ")
 
 
-def _conditional(probs: Distribution, prefix: tuple[int, ...]) -> Conditional:
-    at = len(prefix)
-    masses: Conditional = {}
+def _conditional(probs: SequenceProbs, prefix: Prefix) -> TokenProbs:
+    length = len(prefix)
+    masses: TokenProbs = {}
     for tokens, weight in probs.items():
-        if tokens[:at] == prefix and len(tokens) > at:
-            masses[tokens[at]] = masses.get(tokens[at], 0.0) + weight
+        if tokens[:length] == prefix and len(tokens) > length:
+            masses[tokens[length]] = masses.get(tokens[length], 0.0) + weight
     total = sum(masses.values()) or 1.0
     return {token: mass / total for token, mass in sorted(masses.items())}

@@ -1,5 +1,4 @@
-"""Targets and drafters whose distributions are tables or small functions, in float64, without
-weights."""
+"""Targets and drafters without weights, whose distributions are functions of the prefix."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -21,8 +20,13 @@ Prefix = tuple[int, ...]
 class OracleTarget(Target):
     """A target whose next-token distribution is any function of the prefix.
 
-    distribution: prefix -> V non-negative numbers (normalised here). Logits are its logarithms,
-    float64."""
+    Args:
+        vocab_size: Number of tokens, V.
+        probs: Prefix -> V non-negative numbers, which are normalised here. Their logarithms are the
+            logits, in float64.
+        max_context: Most tokens of a text; None for no limit.
+        costs: Prices of forwards.
+    """
 
     def __init__(
         self,
@@ -34,13 +38,13 @@ class OracleTarget(Target):
         self.vocab_size, self.max_context = vocab_size, max_context
         self.eos_token_ids: frozenset[int] = frozenset()
         self.device = torch.device("cpu")
-        self._distribution, self._costs = probs, costs
+        self._probs, self._costs = probs, costs
         self._logits: dict[Prefix, Tensor] = {}
 
     def logits(self, prefix: Prefix) -> Tensor:
         """(V,) float64 logits after `prefix`."""
         if prefix not in self._logits:
-            probs = torch.tensor(self._distribution(prefix), dtype=torch.float64)
+            probs = torch.tensor(self._probs(prefix), dtype=torch.float64)
             self._logits[prefix] = (probs / probs.sum()).log()
         return self._logits[prefix]
 
@@ -64,7 +68,7 @@ class OracleTarget(Target):
 
 
 class OracleSession(TargetSession):
-    """The committed prefix, and the tree of the last forward."""
+    """Keeps the committed prefix, and the tree of the last forward."""
 
     def __init__(self, target: OracleTarget, ids: Prefix = ()) -> None:
         self.target, self.ids = target, ids
@@ -106,7 +110,7 @@ class OracleDrafter(Drafter):
 
 
 class OracleDraftSession(DraftSession):
-    """Every committed token but the anchor."""
+    """Keeps every committed token but the anchor."""
 
     def __init__(self, sampling: Sampling, ids: Prefix = ()) -> None:
         self.sampling, self.ids = sampling, ids
@@ -119,10 +123,10 @@ class OracleDraftSession(DraftSession):
 
 
 class ScriptedClock:
-    """A clock that follows a script of increments (seconds, cycled), read by read.
+    """A clock that advances by a script of increments (seconds, cycled), one at each read.
 
-    `restart` goes back to the script's beginning without going back in time, so that a round's
-    measured times are a function of the round alone: what enumeration needs.
+    `restart` returns to the beginning of the script without going back in time. The measured times
+    of a round are then a function of the round alone, as enumeration needs.
     """
 
     def __init__(self, increments: Sequence[float] = (1e-3,)) -> None:
@@ -140,7 +144,15 @@ class ScriptedClock:
 
 @define
 class ScriptedCosts:
-    """A CostProbe with made-up prices: base + per_token * s + per_pair * s * c seconds."""
+    """A CostProbe with scripted prices for a forward of s tokens on a context of c tokens.
+
+    Attributes:
+        base: Seconds of every forward.
+        per_token: Seconds per token, times s.
+        per_pair: Seconds per token and context token, times s c.
+        identity: Of the machine.
+        sizes: That forwards are padded to, ascending.
+    """
 
     base: float = 1e-2
     per_token: float = 1e-4

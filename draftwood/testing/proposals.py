@@ -1,5 +1,4 @@
-"""A proposal whose distribution is any function of the path: what an autoregressive drafter
-gives."""
+"""A proposal whose distribution is any function of the path, as autoregressive drafters make."""
 
 from collections.abc import Callable
 
@@ -15,10 +14,15 @@ Path = tuple[int, ...]
 
 
 @frozen(eq=False)
-class Autoregressive(Proposal):
-    """Each node's own distribution, a drafter pass per level (EAGLE-3, a small language model).
+class AutoregressiveProposal(Proposal):
+    """Its own distribution at each node, one drafter forward per level.
 
-    logits: draft tokens of a path, without the anchor -> (V,) scores of the next token.
+    EAGLE-3 and small language models draft in this form.
+
+    Attributes:
+        logits: Draft tokens of a path, without the anchor -> (V,) logits of the next token.
+        max_depth: Of the deepest node.
+        sampling: Temperature and filters.
     """
 
     logits: Callable[[Path], Tensor]
@@ -26,12 +30,11 @@ class Autoregressive(Proposal):
     sampling: Sampling
     pass_per_level = True
 
-    def tempered(self, temperature: float) -> "Autoregressive":
-        sampling = evolve(self.sampling, temperature=temperature)
-        return Autoregressive(self.logits, self.max_depth, sampling)
+    def tempered(self, temperature: float) -> "AutoregressiveProposal":
+        return evolve(self, sampling=evolve(self.sampling, temperature=temperature))
 
     def root(self) -> Frontier:
-        """state: the path of each node."""
+        """The frontier's state is the path of each node."""
         return Frontier(0, 1, ((),))
 
     def expand(self, at: Frontier, k: int) -> Children:

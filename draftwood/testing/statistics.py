@@ -1,12 +1,11 @@
-"""Statistical checks of an output distribution, for what cannot be enumerated: real models, device
-kernels.
+"""Statistical tests of output distributions that cannot be enumerated: real models, device kernels.
 
 Each token of a text is one observation: given the tokens before it, its distribution under the
-target is known exactly. So counts minus their expectations form a martingale whatever the texts
-are, and sums over positions, texts and prompts may be tested as if tokens were independent.
+target is known exactly. Counts minus their expectations therefore form a martingale for all texts,
+and sums over positions, texts and prompts can be tested as if tokens were independent.
 
 An assertion fails by chance with probability FAMILY_ERROR, over all its tests together, in the
-chi-square and normal approximations; bins are merged until these hold.
+chi-square and normal approximations. Bins are merged until these approximations hold.
 """
 
 from collections.abc import Hashable, Sequence
@@ -22,14 +21,20 @@ LEAST_EXPECTED = 50.0
 """Bins with fewer expected counts are merged with their neighbour."""
 
 RANKS = (1, 2, 3, 5, 9, 17, 33)
-"""Bins hold the tokens from one of these ranks in their distribution to the next: the best, the
-second..."""
+"""Edges of the rank bins: the best token, the second, the third, ranks 4 and 5, and so on."""
 
 
 @frozen
-class Evidence:
-    """One test. statistic: chi-square with `freedom`, or squared normal deviate. count: tokens or
-    rounds it rests on. p_value: chance of a statistic as large from an exact pipeline."""
+class StatisticalTest:
+    """The result of one test.
+
+    Attributes:
+        name: Of the test.
+        statistic: Chi-square, or squared normal deviate.
+        freedom: Degrees of freedom.
+        count: Number of tokens or rounds.
+        p_value: Probability of a statistic as large for an exact pipeline.
+    """
 
     name: str
     statistic: float
@@ -43,8 +48,12 @@ class Evidence:
 
 @frozen(eq=False)
 class Binned:
-    """Tokens and their distributions, by bins. expected: (n, B) probability of each bin; observed:
-    (n,) the bin of each token."""
+    """Tokens and their distributions, by bins.
+
+    Attributes:
+        expected: (n, B) probability of each bin.
+        observed: (n,) bin of each token.
+    """
 
     expected: np.ndarray
     observed: np.ndarray
@@ -60,30 +69,35 @@ class Binned:
         return len(self.observed)
 
 
-def by_rank(distributions: Tensor, tokens: Sequence[int]) -> Binned:
-    """Bins by rank in the distribution: the best token, the second, the third and fourth, and so
-    on.
+def by_rank(probs: Tensor, tokens: Sequence[int]) -> Binned:
+    """Bin tokens by their rank in their distribution; see RANKS.
 
-    distributions: (n, V), row i the distribution of token i given what came before it.
+    Args:
+        probs: (n, V); row i is the distribution of token i given what comes before it.
+        tokens: n token ids.
     """
-    ids = torch.tensor(tokens, device=distributions.device)[:, None]
-    chosen = distributions.gather(1, ids)
+    ids = torch.tensor(tokens, device=probs.device)[:, None]
+    chosen = probs.gather(1, ids)
     # Equally likely tokens are ranked by id: they must not all fall into one bin.
-    earlier = (distributions == chosen) & (
-        torch.arange(distributions.shape[1], device=distributions.device) < ids
-    )
-    ranks = ((distributions > chosen) | earlier).sum(1).cpu().numpy()
-    edges = [rank for rank in RANKS if rank < distributions.shape[1]]
-    ordered = distributions.double().topk(edges[-1], 1).values.cumsum(1).cpu().numpy()
+    earlier = (probs == chosen) & (torch.arange(probs.shape[1], device=probs.device) < ids)
+    ranks = ((probs > chosen) | earlier).sum(1).cpu().numpy()
+    edges = [rank for rank in RANKS if rank < probs.shape[1]]
+    ordered = probs.double().topk(edges[-1], 1).values.cumsum(1).cpu().numpy()
     columns = [np.zeros(len(tokens)), *(ordered[:, edge - 1] for edge in edges)]
-    columns.append(distributions.double().sum(1).cpu().numpy())
+    columns.append(probs.double().sum(1).cpu().numpy())
     return Binned(np.diff(np.column_stack(columns), axis=1), np.searchsorted(edges, ranks, "right"))
 
 
-def by_token(distributions: Tensor, tokens: Sequence[int], chosen: Sequence[int]) -> Binned:
-    """A bin for each chosen token, most likely first, and one for all others."""
-    own = distributions[:, list(chosen)].double().cpu().numpy()
-    rest = distributions.double().sum(1).cpu().numpy() - own.sum(1)
+def by_token(probs: Tensor, tokens: Sequence[int], chosen: Sequence[int]) -> Binned:
+    """Bin tokens by id: a bin for each chosen token, and one for all others.
+
+    Args:
+        probs: (n, V); row i is the distribution of token i given what comes before it.
+        tokens: n token ids.
+        chosen: Ids, the likeliest first.
+    """
+    own = probs[:, list(chosen)].double().cpu().numpy()
+    rest = probs.double().sum(1).cpu().numpy() - own.sum(1)
     index = {token: i for i, token in enumerate(chosen)}
     observed = np.array([index.get(token, len(chosen)) for token in tokens])
     return Binned(np.column_stack([own, rest]), observed)
@@ -91,12 +105,15 @@ def by_token(distributions: Tensor, tokens: Sequence[int], chosen: Sequence[int]
 
 def distribution_test(
     binned: Binned, groups: Sequence[Hashable] = (), name: str = "distribution"
-) -> Evidence:
-    """Chi-square of tokens against their own distributions.
+) -> StatisticalTest:
+    """Test tokens against their own distributions, by chi-square.
 
-    groups: a label for each token, known before it (its position, the token before it): counts are
-    compared group by group and the statistics added. A bias that depends on the label shows only
-    so: per position, or conditional on the token before (a test of pairs).
+    Args:
+        binned: The tokens.
+        groups: A label for each token that is known before it, such as its position or the token
+            before it (a test of pairs). Counts are compared group by group and the statistics
+            added, which shows a bias that depends on the label.
+        name: Of the result.
     """
     observed = np.zeros_like(binned.expected)
     observed[np.arange(len(binned)), binned.observed] = 1.0
@@ -108,32 +125,41 @@ def distribution_test(
         statistic, freedom = statistic + more, freedom + dimensions
         count += len(rows) if dimensions else 0
     p_value = float(stats.chi2.sf(statistic, freedom)) if freedom else 1.0
-    return Evidence(name, statistic, freedom, count, p_value)
+    return StatisticalTest(name, statistic, freedom, count, p_value)
 
 
-def support_test(impossible: int, count: int, name: str = "support") -> Evidence:
-    """No token may have probability zero: one is enough. impossible: how many of `count` had."""
-    return Evidence(name, float(impossible), 0, count, 0.0 if impossible else 1.0)
+def support_test(impossible: int, count: int, name: str = "support") -> StatisticalTest:
+    """Test that none of `count` tokens has probability zero; `impossible` of them do."""
+    return StatisticalTest(name, float(impossible), 0, count, 0.0 if impossible else 1.0)
 
 
 def acceptance_test(
     accepted: Sequence[bool], probabilities: Sequence[float], name: str = "acceptance"
-) -> Evidence:
-    """Whether drafts are accepted as often as theory says.
+) -> StatisticalTest:
+    """Test that drafts are accepted as often as theory says.
 
-    probabilities: of each decision given all before it, the draft included: p(children) for a tree
-    of best tokens under `match`, min(1, p/q) for a drawn chain under `ratio`.
+    Args:
+        accepted: Each decision.
+        probabilities: Of each decision given everything before it, the draft included: p(children)
+            for a deterministic tree under `match`, min(1, p/q) for a drawn chain under `ratio`.
+        name: Of the result.
     """
     p = np.asarray(probabilities, dtype=float)
     variance = float((p * (1 - p)).sum())
     off = abs(float(np.sum(accepted)) - float(p.sum()))
     if variance < LEAST_EXPECTED / 2:
-        return Evidence(name, 0.0, 0, len(p), 1.0)
-    return Evidence(name, off**2 / variance, 1, len(p), float(stats.chi2.sf(off**2 / variance, 1)))
+        return StatisticalTest(name, 0.0, 0, len(p), 1.0)
+    return StatisticalTest(
+        name, off**2 / variance, 1, len(p), float(stats.chi2.sf(off**2 / variance, 1))
+    )
 
 
-def assert_all(tests: Sequence[Evidence], error: float = FAMILY_ERROR) -> None:
-    """Raise AssertionError if any test fails; an exact pipeline does so with chance `error`."""
+def assert_all(tests: Sequence[StatisticalTest], error: float = FAMILY_ERROR) -> None:
+    """Check all tests together; an exact pipeline fails with probability `error`.
+
+    Raises:
+        AssertionError: If any test fails, with the failed ones.
+    """
     wrong = [test for test in tests if test.p_value < error / len(tests)]
     if wrong:
         raise AssertionError(
@@ -145,10 +171,17 @@ def assert_all(tests: Sequence[Evidence], error: float = FAMILY_ERROR) -> None:
 def samples_needed(
     bias: float, bins: int = len(RANKS), error: float = FAMILY_ERROR, power: float = 0.99
 ) -> int:
-    """Tokens for which a total variation of `bias` between the binned distributions is found.
+    """The number of tokens that shows a bias with probability `power`.
 
     The chi-square distance of two distributions is at least four times their squared total
-    variation."""
+    variation.
+
+    Args:
+        bias: Total variation between the binned distributions.
+        bins: Number of bins.
+        error: Probability that an exact pipeline fails.
+        power: Probability that a biased one does.
+    """
     threshold = stats.chi2.isf(error, bins)
     low, high = 1.0, 1e4
     for _ in range(60):
@@ -161,7 +194,7 @@ def samples_needed(
 
 
 def _merged(observed: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Both (n, B), with columns joined from left to right until each expects enough."""
+    """Both (n, B), with columns joined from left to right until each has LEAST_EXPECTED."""
     parts: list[list[int]] = [[]]
     for column in range(expected.shape[1]):
         parts[-1].append(column)
@@ -176,15 +209,14 @@ def _merged(observed: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def _chi_square(observed: np.ndarray, expected: np.ndarray) -> tuple[float, int]:
-    """(statistic, degrees of freedom) of the summed rows, whose covariance is that of draws with
-    these probabilities, row by row."""
+    """(statistic, degrees of freedom) of the summed rows, which are drawn independently."""
     if expected.shape[1] < 2:
         return 0.0, 0
     off = (observed - expected).sum(0)[:-1]
     p = expected[:, :-1]
     covariance = np.diag(p.sum(0)) - p.T @ p
-    # Nearly certain distributions leave directions in which nothing can vary: those are not tested.
+    # Nearly certain distributions have directions without variance; these are not tested.
     values, vectors = np.linalg.eigh(covariance)
     kept = values > LEAST_EXPECTED / 10
-    turned = vectors[:, kept].T @ off
-    return float((turned**2 / values[kept]).sum()), int(kept.sum())
+    projected = vectors[:, kept].T @ off
+    return float((projected**2 / values[kept]).sum()), int(kept.sum())

@@ -1,8 +1,8 @@
-"""Hypothesis strategies for distributions, proposals, trees, sampling settings and whole toy
-pipelines.
+"""Hypothesis strategies for distributions, proposals, trees, sampling settings and toy pipelines.
 
-Needs the extra `draftwood[testing]`. What is drawn first is simplest, so a failure shrinks to a
-factorized drafter, a chain, `match`, a fixed budget, temperature 1 and no filter, where these fail.
+Needs the extra `draftwood[testing]`. The first choice of each strategy is the simplest. A failure
+therefore shrinks to a factorized drafter, a chain, `match`, a fixed budget, temperature 1 and no
+filter, where these fail.
 """
 
 from collections.abc import Collection, Sequence
@@ -18,10 +18,19 @@ from draftwood.core.randomness import Seeded
 from draftwood.core.registry.plugin import ProposalForm
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Limits
-from draftwood.testing.cells import CONTROLLERS, FILTERS, FORMS, TREES, VERIFIERS, Cell
+from draftwood.testing.toy_pipelines import (
+    CONTROLLERS,
+    FILTERS,
+    FORMS,
+    TREES,
+    VERIFIERS,
+    ToyPipeline,
+    trees_with,
+)
 from draftwood.testing.toys import DEPTH, VOCAB, toy_proposal
 
 TEMPERATURES = (1.0, 0.5, 1.5, 0.0)
+"""The simplest first, since failures shrink towards it."""
 
 
 def distributions(size: int = VOCAB) -> st.SearchStrategy[Tensor]:
@@ -35,8 +44,8 @@ def distributions(size: int = VOCAB) -> st.SearchStrategy[Tensor]:
     return weights.filter(any).map(_normalised)
 
 
-def disagreeing_distributions(size: int = VOCAB) -> st.SearchStrategy[tuple[Tensor, Tensor]]:
-    """Two distributions that give no token a chance in common: every draft is rejected."""
+def disjoint_distributions(size: int = VOCAB) -> st.SearchStrategy[tuple[Tensor, Tensor]]:
+    """Two distributions without a common token: every draft is rejected."""
 
     def split(order: Sequence[int], at: int) -> tuple[Tensor, Tensor]:
         pair = torch.zeros(2, size, dtype=torch.float64)
@@ -58,7 +67,7 @@ def samplings() -> st.SearchStrategy[Sampling]:
 def proposals(
     forms: Collection[ProposalForm] = FORMS, depth: int = DEPTH, vocab: int = VOCAB
 ) -> st.SearchStrategy[Proposal]:
-    """Proposals of these forms of distribution, `depth` levels deep."""
+    """Proposals of these forms, `depth` levels deep."""
     return st.builds(
         toy_proposal,
         st.sampled_from(tuple(forms)),
@@ -70,38 +79,36 @@ def proposals(
 
 
 def limits(nodes: int = 6, depth: int = DEPTH + 1) -> st.SearchStrategy[Limits]:
-    """What a controller may allow, nothing included."""
+    """What a controller may allow, down to no draft at all."""
     return st.builds(Limits, st.integers(0, nodes), st.none() | st.integers(1, depth))
 
 
 def trees(draws: Collection[Draws] = tuple(Draws)) -> st.SearchStrategy[TokenTree]:
     """Trees grown by the bundled policies whose nodes are chosen in one of these ways."""
-    names = [name for name, (how, _) in TREES.items() if how in draws]
 
     def grow(name: str, proposal: Proposal, allowed: Limits, seed: int) -> TokenTree:
         return TREES[name][1]().grow(0, proposal, allowed, lambda tree: True, Seeded(seed))
 
-    return st.builds(
-        grow, st.sampled_from(names), proposals(), limits(nodes=4), st.integers(0, 999)
-    )
+    names = st.sampled_from(trees_with(draws))
+    return st.builds(grow, names, proposals(), limits(nodes=4), st.integers(0, 999))
 
 
-def cells(
+def toy_pipelines(
     drafters: Collection[ProposalForm] = FORMS,
     trees: Collection[str] = tuple(TREES),
     verifiers: Collection[str] = tuple(VERIFIERS),
     controllers: Collection[str] = ("fixed", "adversarial", "roofline"),
-) -> st.SearchStrategy[Cell]:
-    """Whole toy pipelines of these parts that are not refused."""
+) -> st.SearchStrategy[ToyPipeline]:
+    """Whole toy pipelines of these parts, where the parts fit."""
     pairs = [
         (tree, rule)
         for rule in verifiers
         for tree in trees
-        if not Cell(tree=tree, verifier=rule).refused
+        if not ToyPipeline(tree=tree, verifier=rule).refused
     ]
     assert set(controllers) <= set(CONTROLLERS)
     return st.builds(
-        lambda drafter, pair, *rest: Cell(drafter, pair[0], pair[1], *rest),
+        lambda drafter, pair, *rest: ToyPipeline(drafter, pair[0], pair[1], *rest),
         st.sampled_from(tuple(drafters)),
         st.sampled_from(pairs),
         st.sampled_from(tuple(controllers)),

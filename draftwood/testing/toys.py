@@ -1,7 +1,6 @@
-"""Toy parts for exact distributions: seeded random distributions over a few tokens, in every form,
-and a controller that does everything the contract allows.
+"""Toy parts for exact distributions: seeded random distributions over a few tokens.
 
-All of it depends on seeds alone, so a failure is repeated by its name.
+Everything here depends on seeds alone, so that a failure is repeated by its name.
 """
 
 import hashlib
@@ -14,29 +13,33 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from draftwood.core.interfaces import BudgetController, ControllerState, CostProbe
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import Factorized, LookupPaths, Markov, Mixture, Proposal, Vocabulary
+from draftwood.core.proposals import (
+    FactorizedProposal,
+    LookupPaths,
+    MarkovProposal,
+    MixtureProposal,
+    Proposal,
+    Vocabulary,
+)
 from draftwood.core.registry.plugin import ProposalForm
-from draftwood.core.tree import TokenTree
-from draftwood.core.values import Limits, RoundContext, RoundStats
 from draftwood.testing.oracle import OracleDrafter, OracleTarget, Prefix
-from draftwood.testing.proposals import Autoregressive, Path
+from draftwood.testing.proposals import AutoregressiveProposal, Path
 
 VOCAB = 3
 DEPTH = 2
 
-Kind = Literal["distinct", "repeated", "never"]
+MixtureKind = Literal["distinct", "repeated", "never"]
 
 
 def seeded(*key: object) -> random.Random:
-    """A generator that depends on the key alone, in every process."""
+    """A generator that depends on the key's repr alone, in every process."""
     digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
     return random.Random(int.from_bytes(digest, "little"))
 
 
 def toy_target(seed: int = 0, vocab: int = VOCAB) -> OracleTarget:
-    """Distributions from nearly flat to nearly certain, some tokens impossible."""
+    """A target whose distributions are nearly flat to nearly certain, some tokens impossible."""
 
     def probs(prefix: Prefix) -> list[float]:
         rng = seeded("target", seed, prefix)
@@ -51,10 +54,11 @@ def toy_target(seed: int = 0, vocab: int = VOCAB) -> OracleTarget:
 def toy_drafter(
     form: ProposalForm, seed: int = 0, depth: int = DEPTH, vocab: int = VOCAB
 ) -> OracleDrafter:
-    """A drafter whose proposals have this form of distribution, unrelated to any target's.
+    """A drafter of proposals of one form, unrelated to any target.
 
-    depth: of its deepest node. Distributions differ from prefix to prefix; some are sharp, some
-    flat, and some give a token no chance that a target may well say."""
+    Distributions differ from prefix to prefix. Some are sharp, some flat, and some give probability
+    zero to a token that a target may well draw.
+    """
 
     @cache
     def propose(prefix: Prefix, sampling: Sampling) -> Proposal:
@@ -65,15 +69,20 @@ def toy_drafter(
 
 def toy_mixtures(
     branches: int,
-    kind: Kind = "distinct",
+    kind: MixtureKind = "distinct",
     seed: int = 0,
     depth: int = DEPTH,
     vocab: int = VOCAB,
 ) -> OracleDrafter:
-    """A drafter of mixtures of so many branches.
+    """A drafter of mixtures.
 
-    kind: distinct; repeated, where the last branch is the first once more; or never, where the
-    last branch has no weight, and is far from the others.
+    Args:
+        branches: Number of branches.
+        kind: `distinct` branches; `repeated`, where the last branch equals the first; or `never`,
+            where the last branch has prior zero and is far from the others.
+        seed: Of all distributions.
+        depth: Of the deepest node.
+        vocab: Number of tokens.
     """
 
     @cache
@@ -86,7 +95,7 @@ def toy_mixtures(
         if kind == "never":
             prior[-1] = -torch.inf
         z_t = seeded("prior temperature", key).choice((0.5, 1.0, 2.0))
-        return Mixture(prior, logits, sampling, Vocabulary(vocab), z_t)
+        return MixtureProposal(prior, logits, sampling, Vocabulary(vocab), z_t)
 
     return OracleDrafter(propose)
 
@@ -94,12 +103,12 @@ def toy_mixtures(
 def toy_proposal(
     form: ProposalForm, key: object, sampling: Sampling, depth: int = DEPTH, vocab: int = VOCAB
 ) -> Proposal:
-    """One proposal of this form. key: anything with a repr, which its distributions depend on."""
+    """One proposal of this form; its distributions depend on the repr of `key`."""
     return _FORMS[form](key, sampling, depth, vocab)
 
 
 def _logits(shape: tuple[int, ...], *key: object) -> Tensor:
-    """Random logits, flat to sharp; in one row of five some token has no chance."""
+    """Random logits, flat to sharp; one row in five has a token of probability zero."""
     rng = seeded(*key)
     spread = rng.choice((0.3, 1.0, 4.0))
     values = torch.empty(shape, dtype=torch.float64)
@@ -112,16 +121,18 @@ def _logits(shape: tuple[int, ...], *key: object) -> Tensor:
 
 
 def _factorized(key: object, sampling: Sampling, depth: int, vocab: int) -> Proposal:
-    return Factorized(_logits((depth, vocab), "factorized", key), sampling, Vocabulary(vocab))
+    return FactorizedProposal(
+        _logits((depth, vocab), "factorized", key), sampling, Vocabulary(vocab)
+    )
 
 
 def _mixture(key: object, sampling: Sampling, depth: int, vocab: int) -> Proposal:
-    """Three branches, of which at times one is never taken and at times two are the same."""
+    """Three branches; in some one has prior zero, in some two are equal."""
     rng = seeded("mixture", key)
     prior, logits = _logits((3,), "prior", key), _logits((3, depth, vocab), "branches", key)
     if rng.random() < 0.3:
         logits[1] = logits[0]
-    return Mixture(prior, logits, sampling, Vocabulary(vocab), rng.choice((0.5, 1.0, 2.0)))
+    return MixtureProposal(prior, logits, sampling, Vocabulary(vocab), rng.choice((0.5, 1.0, 2.0)))
 
 
 def _markov(key: object, sampling: Sampling, depth: int, vocab: int) -> Proposal:
@@ -130,7 +141,7 @@ def _markov(key: object, sampling: Sampling, depth: int, vocab: int) -> Proposal
     candidates = torch.tensor([rng.sample(range(vocab), width) for _ in range(depth)])
     first = _logits((width,), "first", key)
     pair = _logits((depth - 1, width, width), "pair", key)
-    return Markov(candidates, first, pair, sampling, vocab)
+    return MarkovProposal(candidates, first, pair, sampling, vocab)
 
 
 def _autoregressive(key: object, sampling: Sampling, depth: int, vocab: int) -> Proposal:
@@ -138,10 +149,10 @@ def _autoregressive(key: object, sampling: Sampling, depth: int, vocab: int) -> 
     def logits(path: Path) -> Tensor:
         return _logits((vocab,), "autoregressive", key, path)
 
-    return Autoregressive(logits, depth, sampling)
+    return AutoregressiveProposal(logits, depth, sampling)
 
 
-def _points(key: object, sampling: Sampling, depth: int, vocab: int) -> Proposal:
+def _lookup(key: object, sampling: Sampling, depth: int, vocab: int) -> Proposal:
     rng = seeded("lookup", key)
     paths = {tuple(rng.randrange(vocab) for _ in range(depth)) for _ in range(2)}
     return LookupPaths(tuple(sorted(paths)), sampling, vocab)
@@ -152,45 +163,16 @@ _FORMS: Mapping[str, Callable[[object, Sampling, int, int], Proposal]] = {
     "mixture": _mixture,
     "markov": _markov,
     "autoregressive": _autoregressive,
-    "lookup": _points,
+    "lookup": _lookup,
 }
-
-
-class Adversary(BudgetController[int, int]):
-    """Budgets that depend on everything a controller may see: committed counts, the last verdict
-    and the tree's own tokens, in a way that has nothing to do with speed."""
-
-    def init(self, costs: CostProbe) -> int:
-        return 1
-
-    def open(self) -> int:
-        return 2
-
-    def before_draft(self, ctx: RoundContext, state: ControllerState[int, int]) -> Limits:
-        return Limits((ctx.context + state.machine + 2 * state.request) % 5)
-
-    def should_expand(
-        self, growth: TokenTree, ctx: RoundContext, state: ControllerState[int, int]
-    ) -> bool:
-        return (sum(growth.token_list) + state.machine) % 3 != 0
-
-    def choose(self, tree: TokenTree, ctx: RoundContext, state: ControllerState[int, int]) -> int:
-        return (sum(tree.token_list) + state.request) % (tree.nodes + 1)
-
-    def observe(
-        self, stats: RoundStats, state: ControllerState[int, int]
-    ) -> ControllerState[int, int]:
-        return ControllerState(
-            (state.machine + stats.accepted) % 2, (state.request + stats.verdict.bonus) % 3
-        )
 
 
 @frozen
 class RepetitionPenalty:
-    """Tokens of the text so far are less likely: a processor that sees each node's own path.
+    """A processor that makes the tokens of each node's own path less likely.
 
-    Divides positive scores by `penalty` and multiplies negative ones (Keskar et al. 2019), as the
-    processor of that name does in Hugging Face's generate.
+    It divides positive scores by `penalty` and multiplies negative ones (Keskar et al. 2019,
+    arXiv 1909.05858), as the processor of that name does in Hugging Face's generate.
     """
 
     penalty: float = 1.5

@@ -1,4 +1,4 @@
-"""Parts that are wrong in ways that happened: each keeps to its interface and biases the output."""
+"""Faulty parts, as they have occurred: each fulfils its interface and biases the output."""
 
 import itertools
 from collections.abc import Callable
@@ -6,16 +6,17 @@ from collections.abc import Callable
 import torch
 from attrs import evolve
 
+from draftwood.core.controlled_round import ControlledRound
 from draftwood.core.distributions import sampling_probs
 from draftwood.core.draws import Draws
 from draftwood.core.engine import Engine, Run, Stopwatch
 from draftwood.core.interfaces import NodeDistributions
 from draftwood.core.node_distributions import TargetDistributions
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import Factorized, Mixture, Proposal, Vocabulary
+from draftwood.core.proposals import FactorizedProposal, MixtureProposal, Proposal, Vocabulary
 from draftwood.core.randomness import Randomness
 from draftwood.core.tree import TokenTree
-from draftwood.core.values import Forwarded, Limits, RoundContext, Verdict
+from draftwood.core.values import Forwarded, Verdict
 from draftwood.plugins.controllers.fixed import Fixed
 from draftwood.plugins.trees.best_first import BestFirst
 from draftwood.plugins.trees.options import BestFirstOptions, SampledOptions
@@ -28,9 +29,10 @@ from draftwood.plugins.verifiers.traversal import Traversal
 from draftwood.testing import OracleDrafter, toy_drafter, toy_proposal
 
 
-def same_but(tree: TokenTree, q: torch.Tensor | None, nodes: list[int] | None = None) -> TokenTree:
-    """The tree with other declared distributions, or with these draft nodes only (leaves may
-    go)."""
+def redeclared(
+    tree: TokenTree, q: torch.Tensor | None, nodes: list[int] | None = None
+) -> TokenTree:
+    """The tree with other declared distributions, and with these draft nodes only."""
     kept = [0, *(nodes or range(1, len(tree)))]
     index = {node: i for i, node in enumerate(kept)}
     assert q is not None
@@ -45,7 +47,7 @@ def same_but(tree: TokenTree, q: torch.Tensor | None, nodes: list[int] | None = 
 
 
 class BonusFromTheRoot(Match):
-    """Draws the bonus from the root's distribution whatever the path."""
+    """Draws the bonus from the root's distribution for every path."""
 
     def judge(self, distributions: NodeDistributions, tree: TokenTree, rng: Randomness) -> Verdict:
         verdict = super().judge(distributions, tree, rng)
@@ -73,7 +75,7 @@ class ArgmaxAcceptance(Match):
 
 
 class AlwaysAccepts(Match):
-    """Takes the first child without asking the target."""
+    """Accepts the first child without reading the target's distribution."""
 
     def judge(self, distributions: NodeDistributions, tree: TokenTree, rng: Randomness) -> Verdict:
         if tree.nodes == 0:
@@ -123,7 +125,7 @@ class _WrongRejection(Traversal):
 
 
 class PotentialKept(_WrongRejection):
-    """A rejected child leaves its parent's potential as it was."""
+    """A rejected child does not change its parent's potential."""
 
     @staticmethod
     def rejected(a: float, p: torch.Tensor, q: torch.Tensor) -> tuple[float, torch.Tensor]:
@@ -131,13 +133,13 @@ class PotentialKept(_WrongRejection):
 
 
 class PotentialOfTheRest(_WrongRejection):
-    """The potential is capped at what q leaves: a denominator that looks right and is not."""
+    """The potential is divided by the mass that q leaves, which is a wrong denominator."""
 
     @staticmethod
     def rejected(a: float, p: torch.Tensor, q: torch.Tensor) -> tuple[float, torch.Tensor]:
         _, probs = _rejected(a, p, q)
-        left = float((a * p - q).clamp_min(0.0).sum())
-        return min(1.0, left / max(1.0 - float(q.max()), 1e-9)), probs
+        residual = float((a * p - q).clamp_min(0.0).sum())
+        return min(1.0, residual / max(1.0 - float(q.max()), 1e-9)), probs
 
 
 class NotRenormalised(Sampled):
@@ -151,17 +153,17 @@ class NotRenormalised(Sampled):
         for nodes in tree.children:
             for node in nodes[1:]:
                 q[node - 1] = q[nodes[0] - 1]
-        return same_but(tree, q)
+        return redeclared(tree, q)
 
 
 class CutByScore(Sampled):
-    """Drops the last drawn node if its own score came out low."""
+    """Drops the last drawn node if its own score is low."""
 
     def grow(self, *args: object) -> TokenTree:
         tree = super().grow(*args)  # type: ignore[arg-type]
         if tree.nodes < 2 or tree.log_rho[-1] > -1.0:
             return tree
-        return same_but(tree, tree.q, list(range(1, tree.nodes)))
+        return redeclared(tree, tree.q, list(range(1, tree.nodes)))
 
 
 class MergedDuplicates(Sampled):
@@ -176,7 +178,7 @@ class MergedDuplicates(Sampled):
             if key not in seen:
                 seen.add(key)
                 kept.append(node)
-        return tree if len(kept) == tree.nodes else same_but(tree, tree.q, kept)
+        return tree if len(kept) == tree.nodes else redeclared(tree, tree.q, kept)
 
 
 class Declares(Sampled):
@@ -190,12 +192,11 @@ class Declares(Sampled):
         tree = super().grow(anchor, proposal, *rest)  # type: ignore[arg-type]
         if tree.q is None:
             return tree
-        return same_but(tree, distributions_along(self.other(proposal), tree).to(tree.q.dtype))
+        return redeclared(tree, distributions_along(self.other(proposal), tree).to(tree.q.dtype))
 
 
 class PretendsToHaveDrawn(BestFirst):
-    """The best tokens, declared as draws without replacement from the distribution they are the
-    best of."""
+    """Declares the most probable tokens as draws without replacement."""
 
     def grow(self, anchor: int, proposal: Proposal, *rest: object) -> TokenTree:
         tree = super().grow(anchor, proposal, *rest)  # type: ignore[arg-type]
@@ -223,7 +224,7 @@ def distributions_along(proposal: Proposal, tree: TokenTree) -> torch.Tensor:
 
 
 def raw_softmax(proposal: Proposal) -> Proposal:
-    """Without the temperature and filters it draws with."""
+    """Without the temperature and filters that it is drawn with."""
     return evolve(proposal, sampling=Sampling(1.0))
 
 
@@ -232,16 +233,17 @@ def untempered(proposal: Proposal) -> Proposal:
 
 
 def marginals(proposal: Proposal) -> Proposal:
-    """Each position by itself, as if branches were drawn anew for every token."""
-    assert isinstance(proposal, Mixture)
-    distributions = proposal.root().state[0] @ proposal._distributions.whole.flatten(1)
-    rows = distributions.reshape(proposal._distributions.whole.shape[1:]).log()
-    return Factorized(rows, Sampling(1.0), Vocabulary(rows.shape[1]))
+    """Each position by itself, as if a branch were drawn for every token."""
+    assert isinstance(proposal, MixtureProposal)
+    probs = proposal.root().state[0] @ proposal._distributions.whole.flatten(1)
+    rows = probs.reshape(proposal._distributions.whole.shape[1:]).log()
+    return FactorizedProposal(rows, Sampling(1.0), Vocabulary(rows.shape[1]))
 
 
 def lottery(seed: int) -> OracleDrafter:
-    """One of three greedy branches drawn by a tempered prior, whatever the target's temperature:
-    a mixture of one-hot distributions, of which a drawn chain is one branch's greedy path."""
+    """A mixture of three one-hot branches with a tempered prior, at every target temperature.
+
+    A drawn chain is the greedy path of one branch."""
     inner = toy_drafter("mixture", seed)
 
     def propose(prefix: tuple[int, ...], sampling: Sampling) -> Proposal:
@@ -251,7 +253,7 @@ def lottery(seed: int) -> OracleDrafter:
 
 
 def greedy_drafts(seed: int) -> OracleDrafter:
-    """Drafts are argmaxes, whatever the target's temperature."""
+    """Drafts are argmaxes at every target temperature."""
     inner = toy_drafter("factorized", seed)
     return OracleDrafter(lambda prefix, sampling: inner._propose(prefix, Sampling(0.0)))
 
@@ -267,11 +269,16 @@ class SharedStream(Engine):
 class Reseeded(Engine):
     """Every round's drafts are drawn with the same numbers."""
 
-    def _draft(self, run: Run, ctx: RoundContext, limits: Limits, watch: Stopwatch) -> TokenTree:
-        return super()._draft(run, evolve(ctx, round=0), limits, watch)
+    def _draft(self, run: Run, controlled: ControlledRound, watch: Stopwatch) -> TokenTree:
+        right = controlled.ctx
+        controlled.ctx = evolve(right, round=0)
+        try:
+            return super()._draft(run, controlled, watch)
+        finally:
+            controlled.ctx = right
 
 
-class _Raw(TargetDistributions):
+class _WithoutProcessors(TargetDistributions):
     def probs(self, node: int) -> torch.Tensor:
         """Nodes with children are judged by the model's distribution, without processors."""
         if not self._tree.children[node]:
@@ -280,16 +287,18 @@ class _Raw(TargetDistributions):
 
 
 class ProcessorsAtTheBonus(Engine):
-    """Penalties reach the bonus token only."""
+    """Penalties apply to the bonus token only."""
 
     def _distributions(
         self, run: Run, tree: TokenTree, forwarded: Forwarded
     ) -> TargetDistributions:
         right = super()._distributions(run, tree, forwarded)
-        return _Raw(right._logits, tree, run.ids, right.sampling, right._processors, right.round)
+        return _WithoutProcessors(
+            right._logits, tree, run.ids, right.sampling, right._processors, right.round
+        )
 
 
-class _Committed(TargetDistributions):
+class _CommittedTextOnly(TargetDistributions):
     def _scores(self, node: int) -> torch.Tensor:
         """Processors see the committed text, without the path to the node."""
         scores, ids = self._logits[node][None], torch.tensor([list(self._history)])
@@ -299,13 +308,13 @@ class _Committed(TargetDistributions):
 
 
 class ProcessorsWithoutThePath(Engine):
-    """Penalties see one state a round."""
+    """Penalties see the committed text at every node of a round."""
 
     def _distributions(
         self, run: Run, tree: TokenTree, forwarded: Forwarded
     ) -> TargetDistributions:
         right = super()._distributions(run, tree, forwarded)
-        return _Committed(
+        return _CommittedTextOnly(
             right._logits, tree, list(run.ids), right.sampling, right._processors, right.round
         )
 
@@ -322,14 +331,14 @@ WIDE = SampledOptions(widths=(3,), replacement=True)
 
 
 class OneTooMany(Fixed):
-    """Asks for a node that the tree does not have."""
+    """Chooses a node more than the tree has."""
 
     def choose(self, tree: TokenTree, ctx: object, state: object) -> int:
         return tree.nodes + 1
 
 
 class ForgetsItsTemperature(OracleDrafter):
-    """Proposes the raw softmax whatever it was opened with."""
+    """Proposes the raw softmax at every temperature."""
 
     def __init__(self) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""Whatever requests do to each other, every one's state is what computing it anew would give."""
+"""The state of each interleaved request equals that of a request that runs alone."""
 
 from typing import Any
 
@@ -15,21 +15,22 @@ from hypothesis.stateful import (
 )
 
 from draftwood.core.engine import Engine, Request, Run
+from draftwood.core.errors import PluginError
 from draftwood.core.interfaces import NodeDistributions
 from draftwood.core.options import GenerationOptions
 from draftwood.core.randomness import Randomness, Seeded
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Verdict
 from draftwood.plugins.verifiers.match import Match
-from draftwood.testing import Adversary, OracleDrafter, OracleTarget, ScriptedClock
-from draftwood.testing.cells import TREES
+from draftwood.testing import AdversarialController, OracleDrafter, OracleTarget, ScriptedClock
+from draftwood.testing.toy_pipelines import TREES
 from draftwood.testing.toys import toy_proposal, toy_target
 
 VOCAB = 3
 
 
-class Obeys(Match):
-    """Gives the verdict it is told to: any path of the tree, any bonus."""
+class ScriptedMatch(Match):
+    """Returns a given verdict: any path of the tree, any bonus."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,43 +39,43 @@ class Obeys(Match):
 
     def judge(self, distributions: NodeDistributions, tree: TokenTree, rng: Randomness) -> Verdict:
         if self.fails:
-            raise RuntimeError("told to fail")
+            raise RuntimeError("scripted failure")
         if self.choice is None:
             return super().judge(distributions, tree, rng)
         node, bonus = self.choice
         return Verdict(tuple(tree.path(node % len(tree))), bonus)
 
 
-class Recorded(OracleDrafter):
-    """Notes the whole text that each draft was made from."""
+class RecordingDrafter(OracleDrafter):
+    """Records the whole text that each draft was made from."""
 
     def __init__(self) -> None:
-        super().__init__(self._note)
+        super().__init__(self._record)
         self.seen: list[tuple[int, ...]] = []
 
-    def _note(self, prefix: tuple[int, ...], sampling: Any) -> Any:
+    def _record(self, prefix: tuple[int, ...], sampling: Any) -> Any:
         self.seen.append(prefix)
         return toy_proposal("factorized", prefix, sampling)
 
 
 class Requests(RuleBasedStateMachine):
-    """Requests on one engine, stepped in any order, with any verdict, stopped, forked, failing.
+    """Requests on one engine: stepped in any order, with any verdict, stopped, forked, failing.
 
-    The engine under test keeps caches per request; `alone` keeps none: it is the text by itself.
+    They are compared with a fresh engine, which has no cache.
     """
 
     runs: Bundle[Run] = Bundle("runs")
 
     def __init__(self) -> None:
         super().__init__()
-        self.verifier, self.drafter = Obeys(), Recorded()
+        self.verifier, self.drafter = ScriptedMatch(), RecordingDrafter()
         self.target: OracleTarget = toy_target(1)
         self.engine = Engine(
             self.target,
             self.verifier,
             self.drafter,
             TREES["best_first"][1](),
-            Adversary(),
+            AdversarialController(),
             ScriptedClock(),
         )
         self.open: list[Run] = []
@@ -111,17 +112,17 @@ class Requests(RuleBasedStateMachine):
 
     @rule(run=runs)
     def fail_in_the_verifier(self, run: Run) -> None:
-        """The round is lost; the request and its neighbours are as they were."""
+        """The round is lost; this request and the others do not change."""
         if run.finish_reason is not None or not run.prefilled:
             return
         before = list(run.ids)
         self.verifier.fails = True
         try:
             self.engine.step([run])
-        except RuntimeError:
+        except PluginError:
             pass
         else:
-            raise AssertionError("the failure was swallowed")
+            raise AssertionError("the failure was not raised")
         finally:
             self.verifier.fails = False
         assert run.ids == before
@@ -129,17 +130,17 @@ class Requests(RuleBasedStateMachine):
     def _step(self, run: Run, choice: tuple[int, int] | None) -> None:
         if run.finish_reason is not None:
             return
-        before, asked = list(run.ids), len(self.drafter.seen)
+        before, drafts = list(run.ids), len(self.drafter.seen)
         self.verifier.choice = choice if run.prefilled else None
         (step,) = self.engine.step([run])
         assert run.ids == [*before, *step.tokens]
         # A draft was made from this request's whole text, and from nothing else.
-        assert all(prefix == tuple(before) for prefix in self.drafter.seen[asked:])
+        assert all(prefix == tuple(before) for prefix in self.drafter.seen[drafts:])
         if choice is None:
             self._as_if_alone(run, before, list(step.tokens))
 
     def _as_if_alone(self, run: Run, before: list[int], tokens: list[int]) -> None:
-        """`match` with this seed gives each position's token whatever happened before."""
+        """`match` with this seed gives each position's token, independent of earlier rounds."""
         for at, token in enumerate(tokens, len(before)):
             plain = Engine(self.target, Match(), clock=ScriptedClock())
             options = evolve(run.request.options, max_new_tokens=1)
@@ -156,8 +157,8 @@ class Requests(RuleBasedStateMachine):
             assert run.session.length == len(run.ids) - 1
             assert run.session.ids == tuple(run.ids[:-1])  # type: ignore[attr-defined]
             assert run.draft is not None
-            known = (*run.draft.ids, *run.pending.tokens)  # type: ignore[attr-defined]
-            assert known == tuple(run.ids[:-1])
+            drafted_from = (*run.draft.ids, *run.pending.tokens)  # type: ignore[attr-defined]
+            assert drafted_from == tuple(run.ids[:-1])
             assert len(run.new_ids) <= run.request.options.max_new_tokens
             assert run.stats.committed == max(0, len(run.new_ids) - 1)
 
@@ -166,8 +167,8 @@ TestRequests = Requests.TestCase
 TestRequests.settings = settings(max_examples=15, stateful_step_count=20, deadline=None)
 
 
-class LosesARejectedNode(OracleTarget):
-    """Wrong: commits the first rows of a forward, whatever the accepted path."""
+class CommitsTheFirstRows(OracleTarget):
+    """Wrong: commits the first rows of a forward instead of the accepted path."""
 
     def open(self, taps: Any = (), kernels: Any = None) -> Any:
         session = super().open(taps, kernels)
@@ -176,16 +177,16 @@ class LosesARejectedNode(OracleTarget):
         return session
 
 
-class OverAWrongCache(Requests):
+class RequestsWithAWrongCache(Requests):
     def __init__(self) -> None:
         super().__init__()
-        self.engine.target = LosesARejectedNode(VOCAB, lambda prefix: [1.0] * VOCAB)
+        self.engine.target = CommitsTheFirstRows(VOCAB, lambda prefix: [1.0] * VOCAB)
 
 
-def test_a_cache_that_keeps_the_wrong_nodes_is_found() -> None:
-    """The negative control: the machine's own invariant fails for it."""
-    found = settings(
+def test_a_cache_that_keeps_the_wrong_nodes_fails() -> None:
+    """Negative control of the state machine's invariants."""
+    search = settings(
         max_examples=60, derandomize=True, database=None, deadline=None, phases=[Phase.generate]
     )
     with pytest.raises(AssertionError):
-        run_state_machine_as_test(OverAWrongCache, settings=found)
+        run_state_machine_as_test(RequestsWithAWrongCache, settings=search)

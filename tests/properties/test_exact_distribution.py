@@ -1,6 +1,6 @@
 """The output distribution of a whole pipeline equals its target's, to 1e-12, by enumeration.
 
-Every axis of the grid is full here: every triple of values with `match` and with `ratio`, every
+Every axis of the grid has all its values here: every triple with `match` and with `ratio`, every
 pair with the other rules. The whole grid is `python -m draftwood.testing.grid`.
 """
 
@@ -21,16 +21,16 @@ from draftwood.plugins.trees.best_first import BestFirst
 from draftwood.plugins.trees.options import BestFirstOptions
 from draftwood.plugins.verifiers.match import Match
 from draftwood.testing import assert_lossless
-from draftwood.testing.cells import (
+from draftwood.testing.covering import AXES, covering, grid
+from draftwood.testing.toy_pipelines import (
     EVERY_TREE,
     FORMS,
     HORIZON,
     MIXTURE_TREES,
     PROMPT,
     VERIFIERS,
-    Cell,
+    ToyPipeline,
 )
-from draftwood.testing.covering import AXES, covering, grid
 from draftwood.testing.toys import toy_target
 
 MATRIX = """
@@ -45,12 +45,11 @@ sampled-without  exact  refused  exact        exact
 branches         exact  refused  refused      refused
 lottery          exact  exact    exact        exact
 """
-"""Trees by rules. `ratio` has a distribution for one drawn path; the others judge siblings, drawn
-ones too, but a tree of best tokens was not drawn from any distribution that p/q could be taken
-of."""
+"""Trees by rules. `ratio` verifies one drawn path, the others siblings too. A deterministic tree
+has no q for p/q, so that `match` alone verifies it."""
 
 _HEADER, *_ROWS = (line.split() for line in MATRIX.strip().splitlines())
-EXPECTED = {(tree, rule): said for tree, *row in _ROWS for rule, said in zip(_HEADER, row)}  # noqa: B905
+EXPECTED = {(tree, rule): entry for tree, *row in _ROWS for rule, entry in zip(_HEADER, row)}  # noqa: B905
 
 SAMPLED = {
     "sampled-chain": {},
@@ -58,37 +57,39 @@ SAMPLED = {
     "sampled-without": {"widths": [2, 1]},
 }
 GRID = grid()
-CELLS = [
-    cell
+COVERING = [
+    toy
     for rule, strength in (("match", 3), ("ratio", 3), ("multi_round", 2), ("traversal", 2))
-    for cell in covering(GRID, strength, lambda cell, rule=rule: cell.verifier == rule)
+    for toy in covering(GRID, strength, lambda toy, rule=rule: toy.verifier == rule)
 ]
 
 
-def name(cell: Cell) -> str:
-    parts = [cell.drafter, cell.tree, cell.verifier, cell.controller, f"T{cell.temperature}"]
-    return "-".join([*parts, cell.filters, *["penalty"] * cell.penalty])
+def name(toy: ToyPipeline) -> str:
+    parts = [toy.drafter, toy.tree, toy.verifier, toy.controller, f"T{toy.temperature}"]
+    return "-".join([*parts, toy.filters, *["penalty"] * toy.penalty])
 
 
 @pytest.mark.covers("wrong-draft-distribution", "mixed-precision-draws")
-@pytest.mark.parametrize("cell", CELLS, ids=name)
-def test_the_distribution_is_the_targets(cell: Cell) -> None:
-    cell.check()
+@pytest.mark.parametrize("toy", COVERING, ids=name)
+def test_the_distribution_is_the_targets(toy: ToyPipeline) -> None:
+    toy.check()
 
 
-def test_the_matrix_is_full() -> None:
+def test_the_chosen_pipelines_have_every_value_of_every_axis() -> None:
     assert set(EXPECTED) == set(itertools.product(EVERY_TREE, VERIFIERS))
     for axis, values in AXES.items():
         for rule in ("match", "ratio"):
-            of_rule = [cell for cell in GRID if cell.verifier == rule]
-            possible = {getattr(cell, axis) for cell in of_rule}
-            assert {getattr(cell, axis) for cell in CELLS if cell.verifier == rule} == possible
-        assert {getattr(cell, axis) for cell in CELLS} == set(values)
+            of_rule = [toy for toy in GRID if toy.verifier == rule]
+            possible = {getattr(toy, axis) for toy in of_rule}
+            assert {getattr(toy, axis) for toy in COVERING if toy.verifier == rule} == possible
+        assert {getattr(toy, axis) for toy in COVERING} == set(values)
 
 
 @pytest.mark.covers("unverifiable-draws")
 @pytest.mark.parametrize(("tree", "rule"), EXPECTED)
-def test_what_has_no_distribution_is_refused_before_loading(tree: str, rule: str) -> None:
+def test_a_rule_that_does_not_verify_the_draws_is_refused_before_loading(
+    tree: str, rule: str
+) -> None:
     ngram, dblast = {"use": "ngram"}, {"use": "dblast", "checkpoint": "some/drafter"}
     config = load_config(
         {
@@ -100,7 +101,7 @@ def test_what_has_no_distribution_is_refused_before_loading(tree: str, rule: str
         }
     )
     refused = EXPECTED[tree, rule] == "refused"
-    assert Cell("mixture", tree, rule).refused == refused
+    assert ToyPipeline("mixture", tree, rule).refused == refused
     if refused:
         with pytest.raises(CompositionError, match="would change the output"):
             check_composition(config)
@@ -109,26 +110,26 @@ def test_what_has_no_distribution_is_refused_before_loading(tree: str, rule: str
 
 
 @pytest.mark.parametrize("drafter", FORMS)
-def test_the_levelled_form_keeps_the_distribution_too(drafter: str) -> None:
+def test_trees_grown_by_level_keep_the_distribution(drafter: str) -> None:
     policy = BestFirst(BestFirstOptions(max_nodes=4, form="by_level"))
-    Cell(drafter, controller="adversarial", seed=7).check(tree=policy)  # type: ignore[arg-type]
+    ToyPipeline(drafter, controller="adversarial", seed=7).check(tree=policy)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("rule", VERIFIERS)
 @pytest.mark.parametrize("temperature", AXES["temperature"])
-def test_points_keep_the_distribution_by_their_one_hot(rule: str, temperature: float) -> None:
+def test_lookup_proposals_keep_the_distribution(rule: str, temperature: float) -> None:
     tree = "static" if rule == "match" else "sampled-chain"
-    Cell("lookup", tree, rule, "adversarial", temperature, seed=3).check()
+    ToyPipeline("lookup", tree, rule, "adversarial", temperature, seed=3).check()
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_plain_decoding_keeps_the_distribution(seed: int) -> None:
     options = GenerationOptions(temperature=1.0)
-    assert_lossless(Engine(toy_target(seed), Match()), PROMPT, HORIZON, options)
+    assert_lossless(Engine(toy_target(seed), Match()), PROMPT, HORIZON, options=options)
 
 
-class Watching(Match):
-    """`match` that notes (budget, drafts accepted) of every judgement."""
+class RecordingMatch(Match):
+    """`match` that records (budget, drafts accepted) of every verdict."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -142,17 +143,17 @@ class Watching(Match):
 
 @pytest.mark.covers("wrong-draft-distribution")
 @pytest.mark.parametrize("drafter", FORMS)
-def test_the_enumerated_pipelines_do_speculate(drafter: str) -> None:
-    """Exactness would be vacuous if drafts were never accepted, or never rejected."""
-    watching = Watching()
+def test_the_enumerated_pipelines_accept_and_reject_drafts(drafter: str) -> None:
+    """Drafts are accepted and rejected: without both, an exact distribution shows nothing."""
+    match = RecordingMatch()
     for seed in range(3):
-        Cell(drafter, "best_first", seed=seed).check(verifier=watching)  # type: ignore[arg-type]
-    assert {accepted for budget, accepted in watching.seen if budget} >= {0, 1, 2}
+        ToyPipeline(drafter, "best_first", seed=seed).check(verifier=match)  # type: ignore[arg-type]
+    assert {accepted for budget, accepted in match.seen if budget} >= {0, 1, 2}
 
 
-def test_roofline_budgets_move_with_the_scripted_clock() -> None:
-    """If the clock never moved a budget, the roofline cells would say no more than `fixed`."""
-    watching = Watching()
+def test_roofline_budgets_change_with_the_scripted_clock() -> None:
+    """With constant budgets the roofline pipelines would test no more than `fixed`."""
+    match = RecordingMatch()
     for seed in range(6):
-        Cell(tree="best_first", controller="roofline", seed=seed).check(verifier=watching)
-    assert len({budget for budget, _ in watching.seen}) > 2
+        ToyPipeline(tree="best_first", controller="roofline", seed=seed).check(verifier=match)
+    assert len({budget for budget, _ in match.seen}) > 2

@@ -1,5 +1,5 @@
-"""Mixtures keep the target's distribution under every rule: one branch or several, repeated, never
-taken."""
+"""Mixtures keep the target's distribution under every rule, also with branches repeated or of
+weight zero."""
 
 from typing import Any
 
@@ -8,14 +8,14 @@ import torch
 from attrs import evolve
 
 from draftwood.core.interfaces import Drafter, DraftWork
-from draftwood.core.proposals import Mixture, Proposal
+from draftwood.core.proposals import MixtureProposal, Proposal
 from draftwood.core.randomness import Randomness
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Limits
 from draftwood.plugins.trees.branches import Lottery, lottery_chain
 from draftwood.plugins.trees.options import SampledOptions
 from draftwood.testing import Enumerating, outcomes
-from draftwood.testing.cells import EVERY_TREE, PROMPT, TEMPERATURES, VERIFIERS, Cell
+from draftwood.testing.toy_pipelines import EVERY_TREE, PROMPT, TEMPERATURES, VERIFIERS, ToyPipeline
 from draftwood.testing.toys import DEPTH, toy_mixtures
 
 from . import faults
@@ -27,7 +27,7 @@ PAIRS = [
     (tree, rule)
     for tree in ("best_first", "branches", "lottery", "sampled-chain", "sampled-iid")
     for rule in VERIFIERS
-    if not Cell("mixture", tree, rule).refused and (rule != "match" or "sampled" not in tree)
+    if not ToyPipeline("mixture", tree, rule).refused and (rule != "match" or "sampled" not in tree)
 ]
 CASES = [
     (*pair, *mixture, TEMPERATURES[(i + j) % 4], ("none", "top_k", "top_p")[(i + 2 * j) % 3])
@@ -40,16 +40,16 @@ CASES = [
 def test_the_distribution_is_the_targets(
     tree: str, rule: str, branches: int, kind: Any, temperature: float, filters: str
 ) -> None:
-    cell = Cell("mixture", tree, rule, "fixed", temperature, filters, seed=branches)
-    cell.check(drafter=toy_mixtures(branches, kind, seed=branches))
+    toy = ToyPipeline("mixture", tree, rule, "fixed", temperature, filters, seed=branches)
+    toy.check(drafter=toy_mixtures(branches, kind, seed=branches))
 
 
-def mixture(branches: int, kind: Any, seed: int, temperature: float = 1.0) -> Mixture:
-    cell = Cell(temperature=temperature)
+def mixture(branches: int, kind: Any, seed: int, temperature: float = 1.0) -> MixtureProposal:
+    toy = ToyPipeline(temperature=temperature)
     drafter = toy_mixtures(branches, kind, seed)
-    found = drafter._propose(PROMPT, cell.options.sampling)
-    assert isinstance(found, Mixture)
-    return found
+    proposal = drafter._propose(PROMPT, toy.options.sampling)
+    assert isinstance(proposal, MixtureProposal)
+    return proposal
 
 
 @pytest.mark.parametrize(("branches", "kind"), MIXTURES)
@@ -57,10 +57,10 @@ def mixture(branches: int, kind: Any, seed: int, temperature: float = 1.0) -> Mi
 def test_a_lottery_draws_from_the_distributions_it_declares(
     branches: int, kind: Any, seed: int
 ) -> None:
-    """Over its one draw: a path's chance is the product of the distributions along it, and those
-    are the mixture's conditionals at temperature 0."""
+    """A path's probability is the product of the distributions along it, and these are the
+    mixture's conditionals at temperature 0."""
     proposal = mixture(branches, kind, seed)
-    chance: dict[tuple[int, ...], float] = {}
+    drawn: dict[tuple[int, ...], float] = {}
     declared: dict[tuple[int, ...], float] = {}
 
     def draw(rng: Enumerating) -> TokenTree:
@@ -69,7 +69,7 @@ def test_a_lottery_draws_from_the_distributions_it_declares(
     for weight, tree, _ in outcomes(draw):
         path = tuple(tree.token_list[1:])
         assert len(path) == DEPTH
-        chance[path] = chance.get(path, 0.0) + weight
+        drawn[path] = drawn.get(path, 0.0) + weight
         assert tree.q is not None
         declared[path] = float(tree.log_rho[-1].exp())
         cold, at = proposal.tempered(0.0), proposal.tempered(0.0).root()
@@ -77,10 +77,10 @@ def test_a_lottery_draws_from_the_distributions_it_declares(
             assert torch.allclose(tree.q[node], cold.probs(at)[0], atol=1e-15)
             if node + 1 < DEPTH:
                 at = cold.advance(at, torch.tensor([0]), torch.tensor([token]))
-    assert chance == pytest.approx(declared, abs=1e-12)
+    assert drawn == pytest.approx(declared, abs=1e-12)
 
 
-def test_a_lotterys_length_does_not_depend_on_its_draw() -> None:
+def test_the_length_of_a_lottery_chain_does_not_depend_on_its_draw() -> None:
     proposal = mixture(4, "distinct", 1)
 
     def nodes(limits: Limits) -> set[int]:
@@ -97,48 +97,48 @@ def test_a_lotterys_length_does_not_depend_on_its_draw() -> None:
 
 
 @pytest.mark.parametrize("kind", ["repeated", "never"])
-def test_the_tree_of_branches_has_each_path_once_and_none_that_is_never_taken(kind: Any) -> None:
+def test_the_branches_tree_has_each_path_once_and_none_of_weight_zero(kind: Any) -> None:
     proposal = mixture(4, kind, 2)
     tree = EVERY_TREE["branches"][1]().grow(
         0, proposal, Limits(99), lambda tree: True, Enumerating()
     )
     tree.validate()
     leaves = [node for node in range(1, len(tree)) if not tree.children[node]]
-    found = {tuple(tree.token_list[i] for i in tree.path(node)[1:]) for node in leaves}
-    taken = 3 if kind == "never" else 4
-    assert found == set(map(tuple, proposal.greedy()[:taken].tolist()))
+    paths = {tuple(tree.token_list[i] for i in tree.path(node)[1:]) for node in leaves}
+    weighted = 3 if kind == "never" else 4
+    assert paths == set(map(tuple, proposal.greedy()[:weighted].tolist()))
 
 
-class Judged(Lottery):
-    """Draws a branch and declares other distributions for its tokens."""
+class WrongLottery(Lottery):
+    """Wrong: draws a branch and declares other distributions for its tokens."""
 
-    def __init__(self, probs: str) -> None:
+    def __init__(self, declared: str) -> None:
         super().__init__()
-        self.probs = probs
+        self.declared = declared
 
     def grow(
         self, anchor: int, proposal: Proposal, limits: Limits, should_expand: Any, rng: Randomness
     ) -> TokenTree:
         tree = super().grow(anchor, proposal, limits, should_expand, rng)
-        assert isinstance(proposal, Mixture)
+        assert isinstance(proposal, MixtureProposal)
         if tree.q is None:
             return tree
         cold = proposal.tempered(0.0)
-        if self.probs == "marginals":  # of the branches' tokens, whatever came before
+        if self.declared == "marginals":  # of the branches' tokens, independent of the path before
             hot = torch.nn.functional.one_hot(cold.greedy(), tree.q.shape[1]).double()
-            return faults.same_but(
+            return faults.redeclared(
                 tree, torch.einsum("k,kdv->dv", cold.weights(), hot)[: tree.nodes]
             )
-        if self.probs == "untempered":
+        if self.declared == "untempered":
             other = evolve(proposal, prior_temperature=1.0)
             drawn = int(
                 (proposal.greedy()[:, : tree.nodes] == tree.tokens[1:]).all(1).long().argmax()
             )
-            return faults.same_but(tree, lottery_chain(anchor, other, drawn, tree.nodes).q)
-        raise AssertionError(self.probs)
+            return faults.redeclared(tree, lottery_chain(anchor, other, drawn, tree.nodes).q)
+        raise AssertionError(self.declared)
 
 
-class Tempered(Drafter):
+class TemperedPriors(Drafter):
     """Mixtures whose prior is tempered far from 1."""
 
     def __init__(self, inner: Any) -> None:
@@ -149,19 +149,19 @@ class Tempered(Drafter):
 
     def propose(self, work: Any) -> list[Proposal]:
         items: list[DraftWork] = list(work)
-        return [evolve(found, prior_temperature=3.0) for found in self.inner.propose(items)]
+        return [evolve(mixture, prior_temperature=3.0) for mixture in self.inner.propose(items)]
 
 
-@pytest.mark.parametrize("distribution", ["marginals", "untempered"])
+@pytest.mark.parametrize("declared", ["marginals", "untempered"])
 @pytest.mark.parametrize("rule", ["ratio", "multi_round", "traversal"])
-def test_another_distribution_of_the_lottery_is_rejected(probs: str, rule: str) -> None:
-    """Negative control of the first test: the draw is right, what is declared of it is not."""
-    drafter = Tempered(toy_mixtures(4, "distinct", 1))
-    cell = Cell("mixture", "lottery", rule, seed=1)
-    cell.check(drafter=drafter)
+def test_a_lottery_that_declares_another_distribution_is_rejected(declared: str, rule: str) -> None:
+    """Negative control of the first test: the draw is right, the declared distribution is not."""
+    drafter = TemperedPriors(toy_mixtures(4, "distinct", 1))
+    toy = ToyPipeline("mixture", "lottery", rule, seed=1)
+    toy.check(drafter=drafter)
     with pytest.raises(AssertionError, match="first wrong prefix"):
-        cell.check(drafter=drafter, tree=Judged(probs))
-    assert cell.compare(drafter=drafter, tree=Judged(probs)).max_error > 1e-3
+        toy.check(drafter=drafter, tree=WrongLottery(declared))
+    assert toy.compare(drafter=drafter, tree=WrongLottery(declared)).max_error > 1e-3
 
 
 PAIR = SampledOptions(widths=(2,))
@@ -180,11 +180,11 @@ PAIR = SampledOptions(widths=(2,))
     ],
     ids=["merged duplicates", "cut by score"],
 )
-def test_faults_of_sampled_trees_are_rejected_over_mixtures_too(
+def test_faults_of_sampled_trees_are_rejected_over_mixtures(
     tree: str, rule: str, right: Any, wrong: Any
 ) -> None:
     drafter = toy_mixtures(4, "repeated", 2)
-    cell = Cell("mixture", tree, rule, seed=2)
-    cell.check(drafter=drafter, tree=right)
+    toy = ToyPipeline("mixture", tree, rule, seed=2)
+    toy.check(drafter=drafter, tree=right)
     with pytest.raises(AssertionError, match="first wrong prefix"):
-        cell.check(drafter=drafter, tree=wrong)
+        toy.check(drafter=drafter, tree=wrong)

@@ -1,4 +1,4 @@
-"""The enumerator follows every outcome once, with probabilities that add up, and no key twice."""
+"""Enumeration follows every outcome once with its probability, and refuses a repeated key."""
 
 import pytest
 import torch
@@ -6,16 +6,21 @@ import torch
 from draftwood.core.errors import TestingError
 from draftwood.testing import Enumerating, outcomes
 
-THIRDS = torch.tensor([0.5, 0.0, 0.25, 0.25], dtype=torch.float64)
+WEIGHTS = torch.tensor([0.5, 0.0, 0.25, 0.25], dtype=torch.float64)
 
 
 def test_every_outcome_appears_once_with_its_probability() -> None:
     def experiment(rng: Enumerating) -> tuple[int, bool]:
-        first = rng.categorical(THIRDS, 0)
+        first = rng.categorical(WEIGHTS, 0)
         return first, first == 0 and rng.accept(0.25, 1)
 
-    found = {result: p for p, result, _ in outcomes(experiment)}
-    assert found == {(0, True): 0.125, (0, False): 0.375, (2, False): 0.25, (3, False): 0.25}
+    probabilities = {result: p for p, result, _ in outcomes(experiment)}
+    assert probabilities == {
+        (0, True): 0.125,
+        (0, False): 0.375,
+        (2, False): 0.25,
+        (3, False): 0.25,
+    }
 
 
 def test_certain_outcomes_do_not_branch() -> None:
@@ -29,7 +34,7 @@ def test_certain_outcomes_do_not_branch() -> None:
 def test_one_key_used_twice_is_an_error() -> None:
     def experiment(rng: Enumerating) -> None:
         rng.stream("verify").accept(0.5, 3)
-        rng.stream("verify").categorical(THIRDS, 3)
+        rng.stream("verify").categorical(WEIGHTS, 3)
 
     with pytest.raises(TestingError, match="made twice"):
         list(outcomes(experiment))

@@ -1,4 +1,4 @@
-"""The statistical checks pass an exact pipeline and fail every faulty one, on drawn text."""
+"""The statistical tests pass an exact pipeline and fail every faulty one, on drawn text."""
 
 from collections.abc import Callable
 from functools import cache
@@ -46,9 +46,8 @@ V, TEXTS, LENGTH = 5, 250, 16
 
 
 @cache
-def _distribution(last: int) -> tuple[float, ...]:
-    """Depends on the last token alone, so that drafts meet the same distributions again and
-    again."""
+def _probs_after(last: int) -> tuple[float, ...]:
+    """Depends on the last token alone, so that the same distributions occur often."""
     rng = seeded("flat", last)
     weights = [0.2 + rng.random() for _ in range(V)]
     weights[(last + 1) % V] = 0.0
@@ -56,7 +55,7 @@ def _distribution(last: int) -> tuple[float, ...]:
 
 
 def _propose(prefix: tuple[int, ...], sampling: Sampling) -> Proposal:
-    """Sure of itself whatever the text, and at times of what is impossible."""
+    """The same sharp distributions for every text, some of them on impossible tokens."""
     logits = torch.zeros(2, V, dtype=torch.float64)
     for depth in range(2):
         logits[depth, 2 + depth] = 4.0
@@ -72,9 +71,8 @@ def decode(
     processors: tuple[Any, ...] = (),
     randomness: Callable[[int], Randomness] = Seeded,
 ) -> tuple[torch.Tensor, list[int], list[int]]:
-    """Many short texts: distributions of their tokens (n, V), the tokens, and each one's
-    position."""
-    target = OracleTarget(V, lambda prefix: _distribution(prefix[-1]))
+    """Many short texts: (n, V) distributions of their tokens, the tokens, and their positions."""
+    target = OracleTarget(V, lambda prefix: _probs_after(prefix[-1]))
     right = Engine(target, rule, OracleDrafter(_propose), tree, Fixed(FixedOptions(nodes=4)))
     engine = faults.as_engine(kind, right)
     rows, tokens, places = [], [], []
@@ -95,14 +93,14 @@ def decode(
     return torch.stack(rows), tokens, places
 
 
-def check(distributions: torch.Tensor, tokens: list[int], places: list[int]) -> None:
-    impossible = int((distributions.gather(1, torch.tensor(tokens)[:, None]) <= 0).sum())
-    named = by_token(distributions, tokens, range(V - 1))
+def check(probs: torch.Tensor, tokens: list[int], places: list[int]) -> None:
+    impossible = int((probs.gather(1, torch.tensor(tokens)[:, None]) <= 0).sum())
+    named = by_token(probs, tokens, range(V - 1))
     before = [tokens[i - 1] if place else -1 for i, place in enumerate(places)]
     assert_all(
         [
             support_test(impossible, len(tokens)),
-            distribution_test(by_rank(distributions, tokens), name="by rank"),
+            distribution_test(by_rank(probs, tokens), name="by rank"),
             distribution_test(named, name="by token"),
             distribution_test(named, places, "by position"),
             distribution_test(named, before, "pairs"),
@@ -111,7 +109,7 @@ def check(distributions: torch.Tensor, tokens: list[int], places: list[int]) -> 
 
 
 class OneStream(Seeded):
-    """Drafter and verifier draw from one stream, which starts anew at every decision."""
+    """Drafter and verifier draw from one stream, which restarts at every decision."""
 
     def stream(self, name: str) -> "OneStream":
         return self
@@ -121,7 +119,7 @@ class OneStream(Seeded):
 
 
 class Inclusive(Seeded):
-    """u = 0 comes up now and then, and the comparison lets it pass."""
+    """u = 0 occurs, and the comparison accepts at it."""
 
     def stream(self, name: str) -> "Inclusive":
         return Inclusive(self.seed, f"{self.name}/{name}")
@@ -131,23 +129,23 @@ class Inclusive(Seeded):
         return (0.0 if u < 0.05 else u) <= probability
 
 
-class DrawsTheBest(faults.Declares):
-    """Drafts are argmaxes, declared as drawn from the softmax they are the best of."""
+class ArgmaxDrafts(faults.Declares):
+    """Drafts are argmaxes, declared as drawn from the softmax."""
 
     def grow(self, anchor: int, proposal: Any, *rest: Any) -> TokenTree:
         return super().grow(anchor, evolve(proposal, sampling=Sampling(0.0)), *rest)
 
 
-class CutsTheUnlikely(Sampled):
-    """Drops what it has drawn unless it came out likely."""
+class DropsUnlikelyDrafts(Sampled):
+    """Drops what it has drawn unless it is likely."""
 
     def grow(self, anchor: int, *rest: Any) -> TokenTree:
         tree = super().grow(anchor, *rest)
         return tree if tree.nodes and tree.log_rho[1] > -0.5 else TokenTree.root(anchor)
 
 
-class TakesTheDraft(Ratio):
-    """Accepts what was drawn with min(1, q/p): the ratio upside down."""
+class InvertedRatio(Ratio):
+    """Accepts a draft with min(1, q/p)."""
 
     def judge(self, distributions: NodeDistributions, tree: TokenTree, rng: Randomness) -> Verdict:
         if tree.nodes == 0 or tree.draws is Draws.DETERMINISTIC:
@@ -180,7 +178,7 @@ WRONG: dict[str, tuple[Any, ...]] = {
     "raw softmax as q": (
         PLAIN,
         Ratio(),
-        DrawsTheBest(SampledOptions(), faults.raw_softmax),
+        ArgmaxDrafts(SampledOptions(), faults.raw_softmax),
     ),
     "q not renormalised": (
         PLAIN,
@@ -190,7 +188,7 @@ WRONG: dict[str, tuple[Any, ...]] = {
     "inclusive comparison at u = 0": (PLAIN, Ratio(), CHAIN, Engine, (), Inclusive),
     "argmax acceptance": (PLAIN, faults.ArgmaxAcceptance(), BEST),
     "bonus from p": (PLAIN, faults.BonusFromP(), CHAIN),
-    "ratio upside down": (PLAIN, TakesTheDraft(), CHAIN),
+    "inverted ratio": (PLAIN, InvertedRatio(), CHAIN),
     "processors at the bonus only": (
         PLAIN,
         Match(),
@@ -198,7 +196,7 @@ WRONG: dict[str, tuple[Any, ...]] = {
         faults.ProcessorsAtTheBonus,
         (RepetitionPenalty(3.0),),
     ),
-    "a cut by sampled scores": (PLAIN, Ratio(), CutsTheUnlikely(SampledOptions())),
+    "a cut by sampled scores": (PLAIN, Ratio(), DropsUnlikelyDrafts(SampledOptions())),
 }
 
 
@@ -208,43 +206,43 @@ def test_an_exact_pipeline_passes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_fault_shows_in_drawn_text(name: str) -> None:
+def test_a_fault_fails_on_drawn_text(name: str) -> None:
     with pytest.raises(AssertionError, match="not the target's"):
         check(*decode(*WRONG[name]))
 
 
 def test_the_sample_is_large_enough_for_the_bias_it_names() -> None:
-    """At exactly the smallest bias the test finds it; at none it does not."""
+    """The test fails at exactly the smallest bias, and passes without bias."""
     bias, rng = 0.1, np.random.default_rng(0)
     count = samples_needed(bias, bins=1)
     probs = torch.full((count, 2), 0.5, dtype=torch.float64)
-    for share, found in ((0.5, False), (0.5 + bias, True)):
+    for share, fails in ((0.5, False), (0.5 + bias, True)):
         tokens = (rng.random(count) > share).astype(int).tolist()
-        assert (distribution_test(by_token(probs, tokens, [0])).p_value < FAMILY_ERROR) == found
+        assert (distribution_test(by_token(probs, tokens, [0])).p_value < FAMILY_ERROR) == fails
 
 
-def test_p_values_of_right_samples_are_even() -> None:
+def test_p_values_of_exact_samples_are_uniform() -> None:
     rng = np.random.default_rng(1)
-    distributions = torch.tensor(rng.dirichlet([1.0] * 6, size=400))
+    probs = torch.tensor(rng.dirichlet([1.0] * 6, size=400))
     p_values = []
     for _ in range(200):
-        tokens = [int(rng.choice(6, p=row)) for row in distributions.numpy()]
-        p_values.append(distribution_test(by_rank(distributions, tokens)).p_value)
+        tokens = [int(rng.choice(6, p=row)) for row in probs.numpy()]
+        p_values.append(distribution_test(by_rank(probs, tokens)).p_value)
     assert 0.35 < float(np.mean(p_values)) < 0.65
     assert min(p_values) > 1e-5
 
 
-def test_acceptance_is_compared_with_its_theory() -> None:
+def test_too_low_acceptance_fails_and_the_expected_passes() -> None:
     rng = np.random.default_rng(2)
-    chances = rng.random(2000)
-    accepted = (rng.random(2000) < chances).tolist()
-    assert acceptance_test(accepted, chances.tolist()).p_value > 1e-6
-    less = [bool(one and rng.random() < 0.8) for one in accepted]
-    assert acceptance_test(less, chances.tolist()).p_value < FAMILY_ERROR
+    probabilities = rng.random(2000)
+    accepted = (rng.random(2000) < probabilities).tolist()
+    assert acceptance_test(accepted, probabilities.tolist()).p_value > 1e-6
+    fewer = [bool(one and rng.random() < 0.8) for one in accepted]
+    assert acceptance_test(fewer, probabilities.tolist()).p_value < FAMILY_ERROR
 
 
-def test_equally_likely_tokens_do_not_all_have_one_rank() -> None:
-    distributions = torch.full((4, 4), 0.25)
-    binned = by_rank(distributions, [0, 1, 2, 3])
+def test_equally_likely_tokens_have_different_ranks() -> None:
+    probs = torch.full((4, 4), 0.25)
+    binned = by_rank(probs, [0, 1, 2, 3])
     assert binned.observed.tolist() == [0, 1, 2, 3]
     assert Binned.joined([binned, binned]).expected.shape == (8, 4)

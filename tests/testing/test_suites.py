@@ -1,4 +1,4 @@
-"""Bundled plugins pass the suites that others inherit; wrong ones are refused by them."""
+"""Bundled plugins pass the conformance suites, and wrong ones fail them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -50,7 +50,7 @@ class TestBestFirst(TreePolicySuite):
     plugin = "best_first"
 
 
-class TestLevelled(TreePolicySuite):
+class TestGrownByLevel(TreePolicySuite):
     plugin = "best_first"
     options = {"form": "by_level"}  # noqa: RUF012
 
@@ -154,25 +154,25 @@ class WrongQ(DrafterSuite):
     "test",
     [
         WrongVerifier().test_the_output_distribution_is_the_targets,
-        WrongVerifier().test_one_seed_gives_plain_decodings_tokens_if_it_says_so,
+        WrongVerifier().test_seed_parity_gives_plain_decodings_tokens,
         WrongPolicy().test_the_output_distribution_is_the_targets,
         WrongDistributions().test_drawn_nodes_carry_the_distribution_they_were_drawn_from,
         WrongBudget().test_decisions_are_within_their_limits_and_pure,
         lambda: WrongQ().test_distributions_are_distributions_over_the_targets_vocabulary(0.0),
-        WrongQ().test_filters_reach_the_distribution,
+        WrongQ().test_filters_limit_the_distribution,
         WrongQ().test_proposals_are_of_the_declared_form,
     ],
 )
-def test_a_wrong_plugin_is_refused(test: Callable[[], None]) -> None:
+def test_a_wrong_plugin_fails(test: Callable[[], None]) -> None:
     with pytest.raises(AssertionError):
         test()
 
 
-def test_a_biased_verifier_is_refused_with_the_smallest_pipeline_found() -> None:
+def test_a_biased_verifier_fails_with_the_smallest_pipeline_that_shows_it() -> None:
     with pytest.raises(AssertionError) as error:
         WrongVerifier().test_the_output_distribution_is_the_targets()
     message = str(error.value)
     assert "the first wrong prefix is [0, 1] + [" in message
     assert "where the target gives" in message
-    assert "pipeline: Cell(drafter='factorized', tree='chain', verifier='match'" in message
+    assert "pipeline: ToyPipeline(drafter='factorized', tree='chain', verifier='match'" in message
     assert "ArgmaxAcceptance" in message

@@ -6,25 +6,29 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from draftwood.core.engine import Engine
-from draftwood.core.interfaces import BudgetController, ControllerState, CostProbe
 from draftwood.core.registry.plugin import ProposalForm
-from draftwood.core.tree import TokenTree
-from draftwood.core.values import Limits, RoundContext, RoundStats
-from draftwood.testing.cells import FILTERS, HORIZON, PROMPT, Cell
-from draftwood.testing.exact import TOLERANCE, Comparison, compare
+from draftwood.testing.controllers import CappedController
+from draftwood.testing.exact import TOLERANCE, Comparison
+from draftwood.testing.toy_pipelines import FILTERS, HORIZON, ToyPipeline
 
 CASES = 24
 _TEMPERATURES = (1.0, 0.5, 1.5, 0.0)
 
 
 @frozen
-class Exact:
-    """cases: toy pipelines enumerated. horizon: tokens. max_error: largest difference of one
-    sequence's probability. worst: the first biased case and where it goes wrong, None if none
-    does. reason: why fewer cases than CASES were enumerated, None if all were."""
+class ExactEvidence:
+    """Toy pipelines that were enumerated.
+
+    Attributes:
+        cases: How many.
+        horizon: Number of new tokens of each.
+        max_error: Largest difference of one sequence's probability.
+        worst: The first biased case, described, and its comparison; None if none is biased.
+        reason: Why fewer than CASES were enumerated; None if all were.
+    """
 
     cases: int
     horizon: int
@@ -37,53 +41,57 @@ class Exact:
         return self.worst is not None
 
     def as_dict(self) -> dict[str, Any]:
-        found = None
+        biased = None
         if self.worst is not None:
             case, comparison = self.worst
-            found = {
+            biased = {
                 "case": case,
                 "prefix": [*comparison.prompt, *(comparison.prefix or ())],
-                "pipeline": {str(k): v for k, v in comparison.found.items()},
-                "target": {str(k): v for k, v in comparison.wanted.items()},
+                "pipeline": {str(k): v for k, v in comparison.output_probs.items()},
+                "target": {str(k): v for k, v in comparison.target_probs.items()},
             }
         return {
             "cases": self.cases,
             "horizon": self.horizon,
             "max_error": self.max_error,
-            "biased": found,
+            "biased": biased,
             "reason": self.reason,
         }
 
 
-def check_exact(form: ProposalForm | None, build: Callable[[], dict[str, Any]]) -> Exact:
+def check_exact(form: ProposalForm | None, build: Callable[[], dict[str, Any]]) -> ExactEvidence:
     """Enumerate CASES toy pipelines.
 
-    form: of the drafter's distribution, None for plain decoding. build: fresh parts by kind (tree,
-    controller, verifier), each as the pipeline configures it; every case has its own, so none can
-    lean on what another left behind. A verifier that decides as another does, its `reference`, is
-    enumerated by that one.
+    A verifier with a `reference` is replaced by that one.
+
+    Args:
+        form: Of the drafter's proposals; None for plain decoding.
+        build: Makes fresh parts by kind (tree, controller, verifier), as the pipeline configures
+            them. Each case has its own parts, so that no state passes from case to case.
     """
     worst, largest, done = None, 0.0, 0
     with _own_cache():
-        for cell, nodes in cases(form):
+        for toy, nodes in cases(form):
             try:
-                comparison = _compare(cell, nodes, build(), form)
-            except Exception as error:  # noqa: BLE001 - a part that cannot be enumerated is a finding
+                comparison = _compare(toy, nodes, build(), form)
+            except Exception as error:  # noqa: BLE001 - a part that cannot be enumerated is a result
                 reason = f"{type(error).__name__}: {error}".splitlines()[0]
-                return Exact(done, HORIZON, largest, worst, reason)
+                return ExactEvidence(done, HORIZON, largest, worst, reason)
             done += 1
             largest = max(largest, comparison.max_error)
             if comparison.max_error > TOLERANCE and worst is None:
-                worst = (_described(cell, nodes), comparison)
-    return Exact(done, HORIZON, largest, worst)
+                worst = (_described(toy, nodes), comparison)
+    return ExactEvidence(done, HORIZON, largest, worst)
 
 
-def cases(form: ProposalForm | None) -> Iterator[tuple[Cell, int]]:
-    """Toy settings, and the most nodes of a tree: every temperature, filter and size, with and
-    without a penalty."""
+def cases(form: ProposalForm | None) -> Iterator[tuple[ToyPipeline, int]]:
+    """Toy pipelines, each with the most nodes of its trees.
+
+    Every temperature, filter and size occurs, with and without a penalty.
+    """
     for seed in range(CASES):
         yield (
-            Cell(
+            ToyPipeline(
                 drafter=form or "lookup",
                 temperature=_TEMPERATURES[seed % 4],
                 filters=tuple(FILTERS)[seed // 4 % 4],
@@ -95,59 +103,26 @@ def cases(form: ProposalForm | None) -> Iterator[tuple[Cell, int]]:
 
 
 def _compare(
-    cell: Cell, nodes: int, parts: dict[str, Any], form: ProposalForm | None
+    toy: ToyPipeline, nodes: int, parts: dict[str, Any], form: ProposalForm | None
 ) -> Comparison:
     verifier = parts["verifier"].reference or parts["verifier"]
-    parts = {**parts, "verifier": verifier}
     if form is None:
-        engine = Engine(cell.engine().target, verifier)
-    else:
-        engine = cell.engine(**{**parts, "controller": Capped(parts["controller"], nodes)})
-    return compare(engine, PROMPT, HORIZON, cell.options, cell.processors)
+        return toy.compare_engine(Engine(toy.engine().target, verifier))
+    controller = CappedController(parts["controller"], nodes)
+    return toy.compare(**{**parts, "verifier": verifier, "controller": controller})
 
 
-def _described(cell: Cell, nodes: int) -> str:
-    penalty = ", repetition penalty" if cell.penalty else ""
+def _described(toy: ToyPipeline, nodes: int) -> str:
+    penalty = ", repetition penalty" if toy.penalty else ""
     return (
-        f"toy {cell.drafter} drafter {cell.seed}, at most {nodes} nodes, "
-        f"temperature {cell.temperature}, filter {cell.filters}{penalty}"
+        f"toy {toy.drafter} drafter {toy.seed}, at most {nodes} nodes, "
+        f"temperature {toy.temperature}, filter {toy.filters}{penalty}"
     )
-
-
-class Capped(BudgetController[Any, Any]):
-    """A controller that allows no more nodes than can be enumerated: a limit set before the round,
-    which keeps every distribution."""
-
-    def __init__(self, inner: BudgetController[Any, Any], nodes: int) -> None:
-        self.inner, self.nodes = inner, nodes
-
-    def init(self, costs: CostProbe) -> Any:
-        return self.inner.init(costs)
-
-    def open(self) -> Any:
-        return self.inner.open()
-
-    def before_draft(self, ctx: RoundContext, state: ControllerState[Any, Any]) -> Limits:
-        limits = self.inner.before_draft(ctx, state)
-        return evolve(limits, nodes=min(limits.nodes, self.nodes))
-
-    def should_expand(
-        self, growth: TokenTree, ctx: RoundContext, state: ControllerState[Any, Any]
-    ) -> bool:
-        return self.inner.should_expand(growth, ctx, state)
-
-    def choose(self, tree: TokenTree, ctx: RoundContext, state: ControllerState[Any, Any]) -> int:
-        return self.inner.choose(tree, ctx, state)
-
-    def observe(
-        self, stats: RoundStats, state: ControllerState[Any, Any]
-    ) -> ControllerState[Any, Any]:
-        return self.inner.observe(stats, state)
 
 
 @contextmanager
 def _own_cache() -> Iterator[None]:
-    """Prices of a made-up machine must not be stored as this one's."""
+    """A temporary cache: prices of a scripted machine must not be stored as this machine's."""
     before = os.environ.get("DRAFTWOOD_CACHE")
     with tempfile.TemporaryDirectory() as folder:
         os.environ["DRAFTWOOD_CACHE"] = folder

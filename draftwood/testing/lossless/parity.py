@@ -1,4 +1,4 @@
-"""Greedy text of a pipeline beside plain decoding's, with the target's margin where they part."""
+"""Greedy text of a pipeline beside plain decoding's, with the target's margin where they differ."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,27 +13,34 @@ from draftwood.plugins.controllers.options import FixedOptions
 from draftwood.plugins.trees.chain import Chain
 from draftwood.plugins.trees.options import ChainOptions
 from draftwood.plugins.verifiers.match import Match
-from draftwood.testing.lossless.report import Speculation
 from draftwood.testing.lossless.scoring import scores_along
+from draftwood.testing.lossless.speculation import Speculation
 from draftwood.testing.oracle import OracleDrafter, Prefix
 
-BOUNDS: Mapping[str, float] = {
+ROUNDING_BOUNDS: Mapping[str, float] = {
     "float64": 1e-12,
     "float32": 1e-5,
     "float16": 5e-3,
     "bfloat16": 4e-2,
 }
-"""By dtype: two logits nearer than this, relative to the largest, may change places from one
-shape of forward to another."""
+"""By dtype: two logits closer than this, relative to the largest, may change places between
+forwards of different shapes."""
 
 CHUNKS = (4, 16)
-"""Tokens a forward of the control."""
+"""Tokens of a forward in the control."""
 
 
 @frozen
-class Difference:
-    """Where two greedy texts first part. margin: between the target's two best logits there;
-    bound: below which that may happen. tokens: the pipeline's, plain decoding's."""
+class GreedyDifference:
+    """The first place where two greedy texts differ.
+
+    Attributes:
+        prompt: Number of the prompt.
+        position: Of the new token, from 0.
+        margin: Between the target's two best logits there.
+        bound: Margins up to this one may be decided by rounding.
+        tokens: The pipeline's token and plain decoding's.
+    """
 
     prompt: int
     position: int
@@ -58,15 +65,23 @@ class Difference:
 
 
 @frozen
-class Parity:
-    """One dtype. tokens: of plain decoding. differences: of the pipeline, a prompt at most once;
-    control: of plain decoding with other chunk sizes, which shows what the dtype alone does."""
+class ParityEvidence:
+    """Greedy text in one dtype.
+
+    Attributes:
+        dtype: Of the target.
+        prompts: Number of prompts.
+        tokens: New tokens of plain decoding.
+        differences: Between the pipeline and plain decoding, at most one per prompt.
+        control: Between plain decoding and itself in other chunk sizes: what the dtype alone does.
+        speculation: Of the pipeline.
+    """
 
     dtype: str
     prompts: int
     tokens: int
-    differences: tuple[Difference, ...]
-    control: tuple[Difference, ...]
+    differences: tuple[GreedyDifference, ...]
+    control: tuple[GreedyDifference, ...]
     speculation: Speculation = field(factory=Speculation)
 
     @property
@@ -87,27 +102,29 @@ class Parity:
 
 def check_parity(
     pipeline: Pipeline, prompts: Sequence[Sequence[int]], tokens: int, dtype: str
-) -> Parity:
+) -> ParityEvidence:
     """Decode each prompt greedily with `pipeline`, plainly, and plainly in other chunk sizes."""
     plain = Pipeline(pipeline.target, generation=pipeline.generation)
     greedy: dict[str, Any] = {"temperature": 0.0, "max_new_tokens": tokens, "seed": 0}
     differences, control, total, speculation = [], [], 0, Speculation()
     for number, prompt in enumerate(prompts):
-        wanted = plain.generate(prompt, **greedy)
-        found = pipeline.generate(prompt, **greedy)
-        speculation += Speculation.of(found)
-        total += len(wanted.tokens)
-        differences += _first(pipeline, number, prompt, found, wanted, dtype)
+        expected = plain.generate(prompt, **greedy)
+        output = pipeline.generate(prompt, **greedy)
+        speculation += Speculation.of(output)
+        total += len(expected.tokens)
+        differences += _difference(pipeline, number, prompt, output, expected, dtype)
         for size in CHUNKS:
-            again = replaying(pipeline, prompt, wanted.tokens, size).generate(prompt, **greedy)
-            control += _first(pipeline, number, prompt, again, wanted, dtype)
-    return Parity(dtype, len(prompts), total, tuple(differences), tuple(control), speculation)
+            chunked = replaying(pipeline, prompt, expected.tokens, size).generate(prompt, **greedy)
+            control += _difference(pipeline, number, prompt, chunked, expected, dtype)
+    return ParityEvidence(
+        dtype, len(prompts), total, tuple(differences), tuple(control), speculation
+    )
 
 
 def replaying(
     pipeline: Pipeline, prompt: Sequence[int], text: Sequence[int], size: int
 ) -> Pipeline:
-    """Plain decoding that scores `size` tokens a forward: drafts are its own earlier text."""
+    """Plain decoding that scores `size` tokens a forward: its drafts are the given text."""
     whole = (*prompt, *text)
 
     def propose(prefix: Prefix, sampling: Sampling) -> Proposal:
@@ -124,24 +141,25 @@ def replaying(
     )
 
 
-def _first(
+def _difference(
     pipeline: Pipeline,
     number: int,
     prompt: Sequence[int],
-    found: Generation,
-    wanted: Generation,
+    output: Generation,
+    expected: Generation,
     dtype: str,
-) -> list[Difference]:
-    pairs = enumerate(zip(found.tokens, wanted.tokens, strict=False))
+) -> list[GreedyDifference]:
+    """The first difference of two texts, if there is one."""
+    pairs = enumerate(zip(output.tokens, expected.tokens, strict=False))
     at = next((i for i, (ours, theirs) in pairs if ours != theirs), None)
     if at is None:
         return []
     processors = pipeline.request(prompt, temperature=0.0, seed=0).processors
-    text = wanted.tokens[: at + 1]
+    text = expected.tokens[: at + 1]
     row = scores_along(pipeline.target, prompt, text, processors)[-1]
     best = row.topk(2).values
-    ours, theirs = found.tokens[at], wanted.tokens[at]
-    # The pair that changed places may be further apart than the two best.
+    ours, theirs = output.tokens[at], expected.tokens[at]
+    # The two tokens that changed places may be further apart than the two best.
     margin = max(float(best[0] - best[1]), float(best[0] - row[ours]), float(best[0] - row[theirs]))
     largest = float(row[row > -float("inf")].abs().max())
-    return [Difference(number, at, margin, BOUNDS[dtype] * largest, (ours, theirs))]
+    return [GreedyDifference(number, at, margin, ROUNDING_BOUNDS[dtype] * largest, (ours, theirs))]

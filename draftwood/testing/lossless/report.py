@@ -1,52 +1,34 @@
 """The verdict, from its evidence."""
 
-from collections import Counter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from attrs import field, frozen
+from attrs import frozen
 
-if TYPE_CHECKING:
-    from draftwood.core.generation import Generation
-    from draftwood.testing.decisions import Decisions
-    from draftwood.testing.lossless.distribution import Distribution
-    from draftwood.testing.lossless.exact import Exact
-    from draftwood.testing.lossless.parity import Parity
-
-
-@frozen
-class Speculation:
-    """How far a check ran: a text without an accepted or without a rejected draft shows little.
-    kernels: launches by name, of a verifier that brings its own."""
-
-    rounds: int = 0
-    accepted: int = 0
-    rejected: int = 0
-    kernels: Counter[str] = field(factory=Counter)
-
-    @classmethod
-    def of(cls, result: "Generation") -> "Speculation":
-        stats = result.stats
-        return cls(stats.rounds, stats.accepted, stats.rejected, stats.kernels)
-
-    def __add__(self, other: "Speculation") -> "Speculation":
-        return Speculation(
-            self.rounds + other.rounds,
-            self.accepted + other.accepted,
-            self.rejected + other.rejected,
-            self.kernels + other.kernels,
-        )
+from draftwood.testing.decisions import DecisionEvidence
+from draftwood.testing.lossless.distribution import DistributionEvidence
+from draftwood.testing.lossless.exact import ExactEvidence
+from draftwood.testing.lossless.parity import ParityEvidence
+from draftwood.testing.lossless.speculation import Speculation
 
 
 @frozen
 class Report:
-    """What is known of one pipeline. speculates: whether it has a drafter. decisions: of its
-    verifier beside the reference whose distribution was enumerated; None if it was its own."""
+    """All evidence about one pipeline.
 
-    exact: "Exact"
-    parity: "tuple[Parity, ...]"
-    distribution: "Distribution"
+    Attributes:
+        exact: Of toy pipelines, by enumeration.
+        parity: Of greedy text, by dtype.
+        distribution: Of sampled text.
+        speculates: Whether the pipeline has a drafter.
+        decisions: Of its verifier beside the reference that was enumerated instead; None for a
+            verifier that was enumerated itself.
+    """
+
+    exact: ExactEvidence
+    parity: tuple[ParityEvidence, ...]
+    distribution: DistributionEvidence
     speculates: bool
-    decisions: "Decisions | None" = None
+    decisions: DecisionEvidence | None = None
 
     @property
     def speculation(self) -> Speculation:
@@ -59,28 +41,27 @@ class Report:
         if self.exact.reason is not None:
             doubts.append(f"the exact distribution could not be enumerated: {self.exact.reason}")
         ran = self.speculation
-        if self.decisions is not None and self.decisions.excused:
+        if self.decisions is not None and self.decisions.too_many_near_ties:
             doubts.append(
-                f"the verifier calls {self.decisions.near_ties} of {self.decisions.cases} "
-                f"decisions "
-                "about small vocabularies near, where hardly any are"
+                f"the verifier reports near ties in {self.decisions.near_ties} of "
+                f"{self.decisions.cases} decisions about small vocabularies, where they are rare"
             )
         if self.speculates and not (ran.accepted and ran.rejected):
             doubts.append(
                 f"{ran.accepted} drafts were accepted and {ran.rejected} rounds ended at a "
-                "rejected one; the model's own text was compared with little but itself"
+                "rejected one, so the comparison with plain decoding shows little"
             )
         return doubts
 
     @property
     def verdict(self) -> Literal["lossless", "biased", "inconclusive"]:
-        differs = self.decisions is not None and self.decisions.biased
-        wrong = self.exact.biased or self.distribution.biased or differs
-        if wrong or any(each.biased for each in self.parity):
+        evidence = (self.exact, self.distribution, self.decisions, *self.parity)
+        if any(each is not None and each.biased for each in evidence):
             return "biased"
         return "inconclusive" if self.doubts else "lossless"
 
     def as_dict(self) -> dict[str, Any]:
+        """The value of `draftwood lossless --json`."""
         ran = self.speculation
         return {
             "verdict": self.verdict,

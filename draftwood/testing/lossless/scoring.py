@@ -1,4 +1,4 @@
-"""A target's own distributions along a text that is already there."""
+"""A target's own scores along a given text."""
 
 from collections.abc import Sequence
 
@@ -18,33 +18,36 @@ def scores_along(
     tokens: Sequence[int],
     processors: Sequence[Processor] = (),
 ) -> Tensor:
-    """(len(tokens), V) scores of each token given what comes before it, processors applied.
+    """Score each token of a text, by teacher forcing through the interface that decodes.
 
-    Teacher forcing through the same interface that decodes: chains of CHUNK tokens a forward.
+    Args:
+        target: The model.
+        prompt: Token ids before the text.
+        tokens: Token ids of the text; scored in chains of CHUNK tokens a forward.
+        processors: Logits processors, applied with the ids before each token.
+
+    Returns:
+        (len(tokens), V) scores of each token given what comes before it, on the host, in float32 or
+        float64.
     """
     session = target.open()
-    rows = [_single(session.prefill(prompt).logits)]
+    rows = [session.prefill(prompt).logits]
     for start in range(0, len(tokens) - 1, CHUNK):
         chunk = list(tokens[start : min(start + CHUNK, len(tokens) - 1)])
         n = len(chunk)
-        tree = TokenTree.of(chunk, list(range(-1, n - 1)), list(range(n)), [0.0] * n)
+        tree = TokenTree.from_lists(chunk, list(range(-1, n - 1)), list(range(n)), [0.0] * n)
         (forwarded,) = target.forward([(session, tree)])
-        rows.append(_single(forwarded.logits))
+        rows.append(forwarded.logits)
         session.commit(range(n))
-    scores = torch.cat(rows)
+    scores = torch.cat([row.cpu() for row in rows])
+    scores = scores if scores.dtype == torch.float64 else scores.float()
     if not processors:
         return scores
     processed = []
     for i, row in enumerate(scores):
         ids = torch.tensor([[*prompt, *tokens[:i]]])
-        one = row[None]
+        scored = row[None]
         for processor in processors:
-            one = processor(ids, one)
-        processed.append(one)
+            scored = processor(ids, scored)
+        processed.append(scored)
     return torch.cat(processed)
-
-
-def _single(logits: Tensor) -> Tensor:
-    """On the host, in float32 at least."""
-    logits = logits.cpu()
-    return logits if logits.dtype == torch.float64 else logits.float()

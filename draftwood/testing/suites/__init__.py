@@ -1,4 +1,4 @@
-"""Conformance suites: inherit one, name your plugin, and pytest runs what its kind must hold.
+"""Conformance suites: inherit one, name your plugin, and pytest checks the contract of its kind.
 
     from draftwood.testing.suites import DrafterSuite
 
@@ -6,7 +6,7 @@
         plugin = "bigram"
         options = {"depth": 3}
 
-Which tests apply follows from the plugin's traits. Needs the extra `draftwood[testing]`.
+The plugin's traits decide which tests apply. Needs the extra `draftwood[testing]`.
 """
 
 from draftwood.testing.suites.controller import BudgetControllerSuite

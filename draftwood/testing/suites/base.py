@@ -1,4 +1,4 @@
-"""What all suites share: the plugin under test, and a search that ends in a small example."""
+"""The base of all suites: the plugin under test, and a search for the smallest failure."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar
@@ -9,14 +9,19 @@ from hypothesis import strategies as st
 from draftwood.core.config.compose import traits_of
 from draftwood.core.registry.loader import installed
 from draftwood.core.registry.plugin import Kind, Plugin
-from draftwood.core.registry.registry import Registered, Source
+from draftwood.core.registry.registry import PluginSource, Registered
 
 T = TypeVar("T")
 
 
 class Suite:
-    """plugin: the name of an installed plugin, or its record. options: of its YAML options.
-    examples: how many cases each search tries, the same ones in every run."""
+    """One plugin under test.
+
+    Attributes:
+        plugin: Name of an installed plugin, or its record.
+        options: Its YAML options.
+        examples: How many cases each search tries; they are the same in every run.
+    """
 
     kind: ClassVar[Kind]
     plugin: ClassVar[str | Plugin]
@@ -26,23 +31,23 @@ class Suite:
     @property
     def entry(self) -> Registered:
         if isinstance(self.plugin, Plugin):
-            return Registered(self.kind, self.plugin, Source("under test", "0", "test"))
+            return Registered(self.kind, self.plugin, PluginSource("under test", "0", "test"))
         return installed().get(self.kind, self.plugin)
 
     @property
     def traits(self) -> Any:
-        return traits_of(self.entry, self._options())
+        return traits_of(self.entry, self.entry.plugin.options(**self.options))
 
     def build(self) -> Any:
         """A fresh object of the plugin."""
-        return self.entry.build(self._options())
+        return self.entry.build(self.entry.plugin.options(**self.options))
 
     def search(self, strategy: st.SearchStrategy[T], check: Callable[[T], None]) -> None:
-        """Call `check` with what `strategy` draws; a failure is shrunk to the smallest case.
+        """Call `check` with cases of `strategy`, and shrink a failure to the smallest case.
 
-        A case that was tried before is not tried again: shrinking comes back to the same ones.
+        No case is tried twice, since shrinking returns to the same ones.
         """
-        failed: dict[T, AssertionError | None] = {}
+        failures: dict[T, AssertionError | None] = {}
 
         @settings(
             max_examples=self.examples,
@@ -55,17 +60,14 @@ class Suite:
         )
         @given(strategy)
         def run(case: T) -> None:
-            if case not in failed:
+            if case not in failures:
                 try:
                     check(case)
-                    failed[case] = None
+                    failures[case] = None
                 except AssertionError as error:
-                    failed[case] = error
-            known = failed[case]
-            if known is not None:
-                raise known
+                    failures[case] = error
+            failure = failures[case]
+            if failure is not None:
+                raise failure
 
         run()
-
-    def _options(self) -> Any:
-        return self.entry.plugin.options(**self.options)

@@ -1,78 +1,72 @@
-"""What every budget controller must hold."""
+"""The contract of every budget controller."""
 
 from typing import Any, ClassVar
 
 import pytest
+from attrs import evolve
 
 from draftwood.core.engine import Request
-from draftwood.core.interfaces import BudgetController, ControllerState, CostProbe
+from draftwood.core.errors import PluginError
+from draftwood.core.interfaces import ControllerState
 from draftwood.core.randomness import Seeded
 from draftwood.core.registry.plugin import Kind
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Limits, RoundContext, RoundStats
 from draftwood.testing import strategies
-from draftwood.testing.cells import PROMPT, Cell
-from draftwood.testing.lossless.exact import Capped
+from draftwood.testing.controllers import AnyState, CappedController, WrappedController
 from draftwood.testing.suites.base import Suite
-
-State = ControllerState[Any, Any]
+from draftwood.testing.toy_pipelines import PROMPT, ToyPipeline
 
 
 class BudgetControllerSuite(Suite):
-    """Budgets are within their trees, decisions are pure, and nothing shows in the output
-    distribution."""
+    """Budgets fit their trees, decisions are pure, and the output distribution is the target's."""
 
     kind: ClassVar[Kind] = Kind.CONTROLLER
 
     @pytest.fixture(autouse=True)
     def _own_cache(self, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Prices of made-up machines stay here."""
+        """Prices of scripted machines are stored in a temporary folder."""
         monkeypatch.setenv("DRAFTWOOD_CACHE", str(tmp_path))
 
     def test_decisions_are_within_their_limits_and_pure(self) -> None:
-        """Over texts of many rounds: the same state gives the same decision, and a state is never
-        written to."""
+        """Over texts of many rounds: the same state gives the same decision and never changes."""
 
-        def check(cell: Cell) -> None:
-            engine = cell.engine(controller=_Checked(self.build()))
-            options = Request(PROMPT, _long(cell), Seeded(cell.seed))
-            run = engine.open(options)
-            while run.finish_reason is None:
-                engine.step([run])
+        def check(toy: ToyPipeline) -> None:
+            engine = toy.engine(controller=_CheckedController(self.build()))
+            options = evolve(toy.options, max_new_tokens=40)
+            run = engine.open(Request(PROMPT, options, Seeded(toy.seed)))
+            try:
+                while run.finish_reason is None:
+                    engine.step([run])
+            except PluginError as error:
+                if isinstance(error.__cause__, AssertionError):
+                    raise error.__cause__ from None
+                raise
 
-        self.search(strategies.cells(verifiers=("match",), controllers=("fixed",)), check)
+        self.search(strategies.toy_pipelines(verifiers=("match",), controllers=("fixed",)), check)
 
-    def test_every_request_starts_from_the_same_knowledge(self) -> None:
+    def test_every_request_starts_from_the_same_state(self) -> None:
         controller = self.build()
         assert controller.open() == controller.open()
         hash(controller.open())
 
     def test_the_output_distribution_is_the_targets(self) -> None:
-        def check(cell: Cell) -> None:
-            cell.check(controller=Capped(self.build(), nodes=4))
+        def check(toy: ToyPipeline) -> None:
+            toy.check(controller=CappedController(self.build(), nodes=4))
 
-        self.search(strategies.cells(controllers=("fixed",)), check)
+        self.search(strategies.toy_pipelines(controllers=("fixed",)), check)
 
-    def test_it_can_say_why_speculation_was_off(self) -> None:
+    def test_an_explanation_is_none_or_a_text(self) -> None:
         controller = self.build()
-        engine = Cell().engine(controller=controller)
-        said = controller.explain(ControllerState(engine.machine, controller.open()))
-        assert said is None or said.strip()
+        engine = ToyPipeline().engine(controller=controller)
+        explanation = controller.explain(ControllerState(engine.machine, controller.open()))
+        assert explanation is None or explanation.strip()
 
 
-class _Checked(BudgetController[Any, Any]):
-    """Asks twice, and holds the answers to the contract."""
+class _CheckedController(WrappedController):
+    """Makes each decision twice, and checks both against the contract."""
 
-    def __init__(self, inner: BudgetController[Any, Any]) -> None:
-        self.inner = inner
-
-    def init(self, costs: CostProbe) -> Any:
-        return self.inner.init(costs)
-
-    def open(self) -> Any:
-        return self.inner.open()
-
-    def before_draft(self, ctx: RoundContext, state: State) -> Limits:
+    def before_draft(self, ctx: RoundContext, state: AnyState) -> Limits:
         key = hash(state)
         limits = self.inner.before_draft(ctx, state)
         assert limits == self.inner.before_draft(ctx, state)
@@ -81,10 +75,7 @@ class _Checked(BudgetController[Any, Any]):
         assert hash(state) == key
         return limits
 
-    def should_expand(self, growth: TokenTree, ctx: RoundContext, state: State) -> bool:
-        return self.inner.should_expand(growth, ctx, state)
-
-    def choose(self, tree: TokenTree, ctx: RoundContext, state: State) -> int:
+    def choose(self, tree: TokenTree, ctx: RoundContext, state: AnyState) -> int:
         key = hash(state)
         nodes = self.inner.choose(tree, ctx, state)
         assert nodes == self.inner.choose(tree, ctx, state)
@@ -92,15 +83,9 @@ class _Checked(BudgetController[Any, Any]):
         assert hash(state) == key
         return nodes
 
-    def observe(self, stats: RoundStats, state: State) -> State:
+    def observe(self, stats: RoundStats, state: AnyState) -> AnyState:
         key = hash(state)
         after = self.inner.observe(stats, state)
         assert after == self.inner.observe(stats, state)
         assert hash(state) == key
         return after
-
-
-def _long(cell: Cell) -> Any:
-    from attrs import evolve
-
-    return evolve(cell.options, max_new_tokens=40)

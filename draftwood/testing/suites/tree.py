@@ -1,4 +1,4 @@
-"""What every tree policy must hold."""
+"""The contract of every tree policy."""
 
 from typing import Any, ClassVar
 
@@ -14,16 +14,18 @@ from draftwood.core.registry.plugin import Kind
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Limits
 from draftwood.testing import strategies
-from draftwood.testing.cells import FORMS, VERIFIERS, Cell
 from draftwood.testing.suites.base import Suite
+from draftwood.testing.toy_pipelines import FORMS, VERIFIERS, ToyPipeline, rules_for
 from draftwood.testing.toys import toy_proposal
 
 Case = tuple[Proposal, Limits, int]
 
 
 class TreePolicySuite(Suite):
-    """Trees are valid and within their limits; drawn ones carry exactly the distributions they were
-    drawn from; nothing about their growth shows in the output distribution."""
+    """Trees are valid and within their limits, and the output distribution is the target's.
+
+    Drawn trees carry exactly the distributions that they were drawn from.
+    """
 
     kind: ClassVar[Kind] = Kind.TREE
 
@@ -82,12 +84,12 @@ class TreePolicySuite(Suite):
 
         self.search(self._cases(), check)
 
-    def test_go_on_is_asked_only_where_a_level_costs_a_pass(self) -> None:
+    def test_should_expand_is_called_only_where_a_level_costs_a_forward(self) -> None:
         for form in self._forms():
-            asked: list[int] = []
+            calls: list[int] = []
 
-            def never(tree: TokenTree, asked: list[int] = asked) -> bool:
-                asked.append(tree.nodes)
+            def never(tree: TokenTree, calls: list[int] = calls) -> bool:
+                calls.append(tree.nodes)
                 return False
 
             proposal = toy_proposal(form, 0, Sampling(1.0))
@@ -95,33 +97,36 @@ class TreePolicySuite(Suite):
             if proposal.pass_per_level:
                 assert max(tree.depth_list) <= 1
             else:
-                assert asked == []
+                assert calls == []
 
     def test_the_output_distribution_is_the_targets(self) -> None:
-        """Under budgets that depend on all a controller may see. This is what finds a policy that
-        drops nodes by what it has drawn."""
-        rules = [name for name, (draws, _) in VERIFIERS.items() if self.traits.draws in draws]
-        parts: Any = {"drafters": self._forms(), "trees": ("sampled-chain",)}
+        """Under budgets that depend on everything a controller may see.
 
-        def check(case: tuple[Cell, str]) -> None:
-            cell, rule = case
-            cell.check(tree=self.build(), verifier=VERIFIERS[rule][1]())
+        This finds a policy that drops nodes depending on what it has drawn.
+        """
+        rules = rules_for(self.traits.draws)
 
-        cells = strategies.cells(
-            **parts, verifiers=("match",), controllers=("fixed", "adversarial")
+        def check(case: tuple[ToyPipeline, str]) -> None:
+            toy, rule = case
+            toy.check(tree=self.build(), verifier=VERIFIERS[rule][1]())
+
+        toys = strategies.toy_pipelines(
+            self._forms(), ("sampled-chain",), ("match",), ("fixed", "adversarial")
         )
-        self.search(st.tuples(cells, st.sampled_from(rules)), check)
+        self.search(st.tuples(toys, st.sampled_from(rules)), check)
 
     def drawn_from(self, proposal: Proposal) -> Proposal:
-        """What a drawn node's distribution is the next-token distribution of; override it where a
-        policy does not draw from the proposal as it is."""
+        """The proposal whose next-token distributions the nodes are drawn from.
+
+        Override it for a policy that does not draw from the proposal as it is.
+        """
         return proposal
 
     def grow(self, proposal: Proposal, limits: Limits, seed: int) -> TokenTree:
-        """A tree of a fresh policy; deterministic ones must not touch the randomness."""
+        """A tree of a fresh policy; a deterministic one must not use the randomness."""
         policy: TreePolicy = self.build()
         drawn = self.traits.draws is not Draws.DETERMINISTIC
-        rng: Randomness = Seeded(seed) if drawn else _Untouched()
+        rng: Randomness = Seeded(seed) if drawn else _NoRandomness()
         return policy.grow(0, proposal, limits, lambda tree: True, rng)
 
     def _forms(self) -> list[Any]:
@@ -134,7 +139,7 @@ class TreePolicySuite(Suite):
         )
 
 
-class _Untouched(Randomness):
+class _NoRandomness(Randomness):
     def stream(self, name: str) -> Randomness:
         return self
 

@@ -31,8 +31,14 @@ from draftwood.plugins.verifiers.match import Match
 from draftwood.plugins.verifiers.options import AutoOptions, TritonOptions
 from draftwood.plugins.verifiers.triton.verifier import Triton
 from draftwood.testing import Enumerating, toy_drafter, toy_target
-from draftwood.testing.decisions import Decision, Decisions, check_decisions
-from draftwood.testing.lossless import Distribution, Exact, Report, Speculation, check_distribution
+from draftwood.testing.decisions import DecisionCase, DecisionEvidence, check_decisions
+from draftwood.testing.lossless import (
+    DistributionEvidence,
+    ExactEvidence,
+    Report,
+    Speculation,
+    check_distribution,
+)
 from draftwood.testing.suites import VerifierSuite
 
 ZLAB = Path(__file__).parents[3] / "fixtures" / "zlab"
@@ -253,7 +259,7 @@ def test_the_suite_refuses_them(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_penalties_are_the_hosts() -> None:
-    case = Decision(penalty=True, seed=2)
+    case = DecisionCase(penalty=True, seed=2)
     mine, wanted = case.judged([Triton(), Match()])
     assert mine == wanted
 
@@ -363,15 +369,15 @@ def test_as_many_tokens_show_a_distribution_that_is_not_the_targets() -> None:
     ("decisions", "verdict"),
     [
         (None, "lossless"),
-        (Decisions(48, 1), "lossless"),
-        (Decisions(48, 0, "one that differs"), "biased"),
-        (Decisions(48, 30), "inconclusive"),
+        (DecisionEvidence(48, 1), "lossless"),
+        (DecisionEvidence(48, 0, "one that differs"), "biased"),
+        (DecisionEvidence(48, 30), "inconclusive"),
     ],
 )
 def test_lossless_believes_no_decision_that_differs_or_is_excused(
-    decisions: Decisions | None, verdict: str
+    decisions: DecisionEvidence | None, verdict: str
 ) -> None:
-    probs = Distribution(1.0, 10, (), Speculation(9, 5, 4))
-    report = Report(Exact(24, 4, 0.0), (), probs, True, decisions)
+    probs = DistributionEvidence(1.0, 10, (), Speculation(9, 5, 4))
+    report = Report(ExactEvidence(24, 4, 0.0), (), probs, True, decisions)
     assert report.verdict == verdict
     assert (report.as_dict()["decisions"] is None) == (decisions is None)

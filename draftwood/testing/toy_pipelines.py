@@ -1,6 +1,6 @@
-"""Whole toy pipelines by name: a cell of the matrix that losslessness is proven over."""
+"""Whole toy pipelines by the names of their parts: the cells of the grid that is enumerated."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from draftwood.core.registry.plugin import ProposalForm
 from draftwood.plugins.controllers.fixed import Fixed
 from draftwood.plugins.controllers.options import FixedOptions, RooflineOptions
 from draftwood.plugins.controllers.roofline import Roofline
-from draftwood.plugins.controllers.roofline.prices import Prices
+from draftwood.plugins.controllers.roofline.cost_model import CostModel
 from draftwood.plugins.controllers.roofline.probing import nominal
 from draftwood.plugins.trees.best_first import BestFirst
 from draftwood.plugins.trees.branches import Branches, Lottery
@@ -39,11 +39,11 @@ from draftwood.plugins.verifiers.match import Match
 from draftwood.plugins.verifiers.multi_round import MultiRound
 from draftwood.plugins.verifiers.ratio import Ratio
 from draftwood.plugins.verifiers.traversal import Traversal
-from draftwood.testing.exact import Comparison, compare
+from draftwood.testing.controllers import AdversarialController
+from draftwood.testing.exact import Comparison, Conditions, compare
 from draftwood.testing.oracle import ScriptedClock
 from draftwood.testing.toys import (
     DEPTH,
-    Adversary,
     RepetitionPenalty,
     seeded,
     toy_drafter,
@@ -52,7 +52,7 @@ from draftwood.testing.toys import (
 
 PROMPT = (0, 1)
 HORIZON = DEPTH + 2
-"""A second round starts from every kind of verdict on a path of DEPTH."""
+"""New tokens: a second round starts after every kind of verdict on a path of DEPTH."""
 
 FORMS: tuple[ProposalForm, ...] = ("factorized", "mixture", "markov", "autoregressive")
 
@@ -71,14 +71,13 @@ TREES: Mapping[str, tuple[Draws, Callable[[], TreePolicy]]] = {
     "sampled-iid": (Draws.IID, partial(Sampled, SampledOptions(widths=(2, 1), replacement=True))),
     "sampled-without": (Draws.WITHOUT_REPLACEMENT, partial(Sampled, SampledOptions(widths=(2, 1)))),
 }
-"""Trees of depth <= 2 and at most 4 nodes, with how their nodes are chosen; over any
-distribution."""
+"""Trees of depth <= 2 and at most 4 nodes, over any form of proposal, with their draws."""
 
 MIXTURE_TREES: Mapping[str, tuple[Draws, Callable[[], TreePolicy]]] = {
     "branches": (Draws.DETERMINISTIC, Branches),
     "lottery": (Draws.CHAIN, Lottery),
 }
-"""Trees that only a mixture has."""
+"""Trees that grow over a mixture only."""
 
 EVERY_TREE = {**TREES, **MIXTURE_TREES}
 
@@ -88,20 +87,30 @@ VERIFIERS: Mapping[str, tuple[frozenset[Draws], Callable[[], Verifier]]] = {
     "multi_round": (frozenset(Draws) - {Draws.DETERMINISTIC}, MultiRound),
     "traversal": (frozenset(Draws) - {Draws.DETERMINISTIC}, Traversal),
 }
-"""The bundled rules, with the draws that they have a distribution for."""
+"""The bundled rules, with the draws that they verify."""
+
+
+def trees_with(draws: Collection[Draws]) -> list[str]:
+    """Names in TREES of the trees whose nodes are chosen in one of these ways."""
+    return [name for name, (drawn, _) in TREES.items() if drawn in draws]
+
+
+def rules_for(draws: Draws) -> list[str]:
+    """Names in VERIFIERS of the rules that verify these draws."""
+    return [name for name, (verified, _) in VERIFIERS.items() if draws in verified]
 
 
 class _ToyRoofline(Roofline):
-    """Starts from counted prices: what was measured on a made-up machine must not be stored."""
+    """Starts from counted prices, since prices of a scripted machine must not be stored."""
 
-    def init(self, costs: CostProbe) -> Prices:
+    def init(self, costs: CostProbe) -> CostModel:
         return nominal(costs)
 
 
 CONTROLLERS: Mapping[str, Callable[[], BudgetController[Any, Any]]] = {
     "fixed": partial(Fixed, FixedOptions(nodes=4)),
     "roofline": partial(_ToyRoofline, RooflineOptions(max_nodes=4)),
-    "adversarial": Adversary,
+    "adversarial": AdversarialController,
 }
 
 TEMPERATURES = (0.0, 0.5, 1.0, 1.5)
@@ -115,11 +124,20 @@ FILTERS: Mapping[str, Mapping[str, Any]] = {
 
 
 @frozen
-class Cell:
-    """A pipeline over three tokens, by the names of its parts; seed: of its random distributions.
+class ToyPipeline:
+    """A pipeline over three tokens. Every value is a name in one of this module's tables.
 
-    Every value is a name in one of this module's tables, so that a failure is repeated by its
-    text: `Cell('mixture', 'chain', 'match').compare()`.
+    A failure is repeated by its text: `ToyPipeline('mixture', 'chain', 'match').compare()`.
+
+    Attributes:
+        drafter: Form of the drafter's proposals.
+        tree: Name in EVERY_TREE.
+        verifier: Name in VERIFIERS.
+        controller: Name in CONTROLLERS.
+        temperature: Of target and drafter.
+        filters: Name in FILTERS.
+        penalty: Whether a repetition penalty is applied.
+        seed: Of its random distributions.
     """
 
     drafter: ProposalForm = "factorized"
@@ -133,11 +151,10 @@ class Cell:
 
     @property
     def refused(self) -> bool:
-        """Whether the tree does not grow from the drafter's distribution, or the verifier has no
-        distribution for the tree's draws."""
+        """Whether the tree does not fit the drafter's form, or the verifier the tree's draws."""
         if self.tree in MIXTURE_TREES and self.drafter != "mixture":
             return True
-        return EVERY_TREE[self.tree][0] not in VERIFIERS[self.verifier][0]
+        return self.verifier not in rules_for(EVERY_TREE[self.tree][0])
 
     @property
     def options(self) -> GenerationOptions:
@@ -154,8 +171,10 @@ class Cell:
         verifier: Verifier | None = None,
         controller: BudgetController[Any, Any] | None = None,
     ) -> Engine:
-        """The pipeline, with these parts in place of its own. Its clock follows a script of
-        slow and fast stages that its seed chooses."""
+        """The pipeline, with the given parts instead of its own.
+
+        Its clock follows a script of slow and fast stages that the seed chooses.
+        """
         script = seeded("clock", self.seed).choices((2.0**-13, 2.0**-5), k=5)
         return Engine(
             toy_target(self.seed),
@@ -167,11 +186,20 @@ class Cell:
         )
 
     def compare(self, **parts: Any) -> Comparison:
-        """Its exact distribution beside the target's; parts: as `engine` takes."""
-        return compare(self.engine(**parts), PROMPT, HORIZON, self.options, self.processors)
+        """Compare its exact distribution with the target's; parts: as for `engine`."""
+        return self.compare_engine(self.engine(**parts))
+
+    def compare_engine(self, engine: Engine) -> Comparison:
+        """Compare an engine's exact distribution with its target's, under these conditions."""
+        conditions = Conditions(options=self.options, processors=self.processors)
+        return compare(engine, PROMPT, HORIZON, **conditions)
 
     def check(self, **parts: Any) -> None:
-        """Raise AssertionError, with the first wrong prefix and this cell, if it is biased."""
+        """Check that it is lossless; parts: as for `engine`.
+
+        Raises:
+            AssertionError: If it is biased, with the first wrong prefix and this pipeline.
+        """
         comparison = self.compare(**parts)
         if comparison.prefix is not None:
             named = "".join(f"\n  with {kind} {part}" for kind, part in parts.items() if part)
