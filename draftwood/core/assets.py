@@ -9,15 +9,16 @@ from draftwood.core.errors import CheckpointError
 DEFAULT = "tiny-python"
 
 Part = Literal["target", "drafter", "dblast", "independent", "eagle3", "draft"]
-"""What a bundled set of models has: the target, and for it a block drafter, one with branches, one
-of a single branch that was trained as that was (to compare with), an EAGLE-3 drafter and a small
-language model, whose tokenizer lies with the target alone."""
+"""The parts of a bundled set of models: the target, a block drafter, a block drafter with branches,
+the same with a single branch (for comparison), an EAGLE-3 drafter, and a small language model that
+uses the target's tokenizer."""
 
 
 def resolve(value: Path | str, part: Part) -> Path | str:
-    """A folder for `builtin` and `builtin:NAME`; any other path or hub name as it is.
+    """A folder for `builtin` and `builtin:NAME`; any other path or hub name unchanged.
 
-    Raises CheckpointError naming the choices if there is no such bundled model.
+    Raises:
+        CheckpointError: There is no such bundled model; the message lists the choices.
     """
     if not isinstance(value, str) or value.partition(":")[0] != "builtin":
         return value

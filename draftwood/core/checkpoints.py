@@ -1,4 +1,4 @@
-"""Where a drafter's checkpoint lies: bundled, in a folder, or on the hub. Torch-free."""
+"""Where a drafter's checkpoint is: bundled, in a folder, or on the hub. Torch-free."""
 
 from pathlib import Path
 
@@ -12,23 +12,25 @@ PICKLES = ["*.bin", "*.pt", "*.pth"]
 def config_file(
     checkpoint: Path | str, revision: str | None = None, *, part: Part = "drafter"
 ) -> Path | None:
-    """The checkpoint's config.json if this machine has it; never downloads.
+    """The checkpoint's config.json if it is on this machine; nothing is downloaded.
 
-    part: which of the bundled models `builtin` means. Raises CheckpointError if the checkpoint is
-    a folder without one.
+    Args:
+        checkpoint: A folder, a hub name, or `builtin`.
+        revision: Of a hub name.
+        part: The bundled model that `builtin` means.
+
+    Raises:
+        CheckpointError: The checkpoint is a folder that does not exist or has no config.json.
     """
-    place = resolve(checkpoint, part)
-    folder = Path(place)
-    if folder.is_dir():
-        path = folder / "config.json"
+    location = _folder_or_name(checkpoint, part)
+    if isinstance(location, Path):
+        path = location / "config.json"
         if not path.is_file():
-            raise CheckpointError(f"{folder} has no config.json: it is not a drafter checkpoint")
+            raise CheckpointError(f"{location} has no config.json: it is not a drafter checkpoint")
         return path
-    if isinstance(place, Path):
-        raise CheckpointError(f"no such folder: {place}")
     from huggingface_hub import try_to_load_from_cache
 
-    cached = try_to_load_from_cache(place, "config.json", revision=revision)
+    cached = try_to_load_from_cache(location, "config.json", revision=revision)
     return Path(cached) if isinstance(cached, str) else None
 
 
@@ -41,22 +43,35 @@ def fetch(
 ) -> Path:
     """The checkpoint's folder, downloaded from the hub if it is a hub name.
 
-    pickles: also fetch weights that are not safetensors. part: which of the bundled models
-    `builtin` means. Raises CheckpointError if it is neither a folder nor to be had from the hub,
-    saying which was tried.
+    Args:
+        checkpoint: A folder, a hub name, or `builtin`.
+        revision: Of a hub name.
+        pickles: Also download weights that are not safetensors.
+        part: The bundled model that `builtin` means.
+
+    Raises:
+        CheckpointError: The folder does not exist, or the download failed.
     """
-    place = resolve(checkpoint, part)
-    if Path(place).is_dir():
-        return Path(place)
-    if isinstance(place, Path):
-        raise CheckpointError(f"no such folder: {place}")
+    location = _folder_or_name(checkpoint, part)
+    if isinstance(location, Path):
+        return location
     from huggingface_hub import snapshot_download
 
     try:
         patterns = WEIGHTS + (PICKLES if pickles else [])
-        return Path(snapshot_download(place, revision=revision, allow_patterns=patterns))
+        return Path(snapshot_download(location, revision=revision, allow_patterns=patterns))
     except Exception as error:
         raise CheckpointError(
-            f"checkpoint {place!r} is no folder here and could not be fetched from the hub "
+            f"checkpoint {location!r} is no folder here and could not be fetched from the hub "
             f"({type(error).__name__}: {error})"
         ) from error
+
+
+def _folder_or_name(checkpoint: Path | str, part: Part) -> Path | str:
+    """An existing folder, or a hub name."""
+    location = resolve(checkpoint, part)
+    if Path(location).is_dir():
+        return Path(location)
+    if isinstance(location, Path):
+        raise CheckpointError(f"no such folder: {location}")
+    return location

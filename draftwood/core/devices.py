@@ -1,12 +1,12 @@
-"""What code must know of a device."""
+"""Properties of devices."""
 
 import torch
 
 
 def reads_without_sync(device: torch.device) -> bool:
-    """Whether reading a number from a tensor there (`item`, `tolist`, `bool`) waits for nothing.
+    """Whether reading a number from a tensor there (`item`, `tolist`, `bool`) does not wait.
 
-    Elsewhere each such question waits until the device has done all it was told to. Between a
-    draft and its commit the engine asks one: for the verdict.
+    On other devices each read waits until all queued work is done. Between a draft and its commit
+    the engine reads once: the verdict.
     """
     return device.type == "cpu"

@@ -1,10 +1,10 @@
-"""How the nodes of a tree were chosen. Imports no torch: traits name it."""
+"""How the nodes of a tree are chosen. Torch-free, since plugin records name it."""
 
 from enum import StrEnum
 
 
 class Draws(StrEnum):
-    """How the nodes of a tree were chosen, which decides what rule can verify them exactly."""
+    """How the nodes of a tree are chosen; this decides which rule can verify them exactly."""
 
     DETERMINISTIC = "deterministic"
     """Chosen by scores; `match` is exact and optimal."""
@@ -13,4 +13,4 @@ class Draws(StrEnum):
     IID = "iid"
     """Children of a node drawn independently from one distribution."""
     WITHOUT_REPLACEMENT = "without_replacement"
-    """Children of a node drawn without replacement, each with its own renormalised distribution."""
+    """Children of a node drawn without replacement, each from its own renormalised distribution."""

@@ -1,4 +1,4 @@
-"""Options of generation, torch-free: what a request asks for. Names are GenerationConfig's."""
+"""Options of generation, torch-free. The names are those of GenerationConfig."""
 
 import math
 import operator
@@ -11,12 +11,12 @@ from attrs.validators import and_, ge, gt, le, optional
 from draftwood.core.errors import RequestError
 
 GREEDY_BELOW = 1e-5
-"""Temperatures below this are greedy, everywhere: one threshold for drafter and target, so that
-no module divides by a tiny number that another treats as zero."""
+"""Temperatures below this are greedy: one threshold for drafter and target, so that no module
+divides by a number that another treats as zero."""
 
 
 def _whole(_: object, attribute: "Attribute[Any]", value: Any) -> None:
-    """A Python call is not read as strictly as YAML: 2.5 tokens would fail only while decoding."""
+    """Python callers are not checked as strictly as YAML: 2.5 tokens would fail while decoding."""
     try:
         operator.index(value)
     except TypeError:
@@ -33,14 +33,14 @@ def _ids(_: object, attribute: "Attribute[Any]", value: Any) -> None:
 
 
 def _texts(_: object, attribute: "Attribute[Any]", value: Any) -> None:
-    """A bare string is iterable: each of its characters would stop the text. "" ends any text."""
+    """Reject a bare string, whose characters would all be stops, and "", which ends any text."""
     lists = isinstance(value, Iterable) and not isinstance(value, (str, bytes))
     if not lists or not all(isinstance(item, str) and item for item in value):
         raise ValueError(f"'{attribute.name}' must be a list of texts, none empty: {value!r}")
 
 
 def _finite(_: object, attribute: "Attribute[Any]", value: Any) -> None:
-    """At an infinite temperature logits become NaN, not a uniform distribution."""
+    """Reject infinities: an infinite temperature turns logits into NaN."""
     if not math.isfinite(value):
         raise ValueError(f"'{attribute.name}' must be finite: {value!r}")
 
@@ -60,11 +60,13 @@ def _biases(_: object, attribute: "Attribute[Any]", value: Any) -> None:
 
 @frozen
 class Sampling:
-    """The part of a distribution that does not depend on the path: temperature and filters.
+    """Temperature and filters, applied in the order of the attributes, as Hugging Face does.
 
-    temperature: 0 is greedy. top_k: keep the k most likely, None keeps all. top_p: smallest set
-    with at least this mass, in (0, 1]. min_p: drop what is below this share of the most likely.
-    Applied in that order, as Hugging Face does.
+    Attributes:
+        temperature: 0 is greedy.
+        top_k: Keep the k most likely tokens; None keeps all.
+        top_p: Keep the smallest set of tokens with at least this mass, in (0, 1].
+        min_p: Drop tokens below this share of the most likely token's probability.
     """
 
     temperature: float = field(default=0.0, validator=and_(ge(0.0), _finite))
@@ -74,20 +76,25 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
+        """Whether the most likely token is always taken."""
         return self.temperature < GREEDY_BELOW
 
 
 @frozen
 class GenerationOptions(Sampling):
-    """What one request asks for; YAML's `generation:` gives the defaults.
+    """Options of one request; YAML's `generation:` gives the defaults.
 
-    max_new_tokens, min_new_tokens: counts of new tokens, the prompt excluded.
-    repetition_penalty: 1.0 is none. no_repeat_ngram_size: 0 is none.
-    sequence_bias: pairs of (token ids, bias added to the last one's logit).
-    eos_token_id: token ids that end the text; None takes the model's own, () takes none.
-    stop_strings: text that ends the output; the token that completes it is kept.
-    seed: None draws one, and the result says which. logprobs: return the log-probability of each
-    committed token under the model itself (no processor, temperature 1), as servers do.
+    Attributes:
+        max_new_tokens: Most new tokens, the prompt excluded.
+        min_new_tokens: Fewest new tokens before an end of text.
+        repetition_penalty: 1.0 is none.
+        no_repeat_ngram_size: 0 is none.
+        sequence_bias: Pairs of (token ids, bias added to the last one's logit).
+        eos_token_id: Token ids that end the text; None takes the model's own, () takes none.
+        stop_strings: Texts that end the output; the token that completes one is kept.
+        seed: None draws one; the result names it.
+        logprobs: Return the log-probability of each committed token under the model itself (no
+            processor, temperature 1), as servers do.
     """
 
     max_new_tokens: int = field(default=128, validator=and_(_whole, ge(0)))
@@ -102,12 +109,12 @@ class GenerationOptions(Sampling):
 
     @property
     def sampling(self) -> Sampling:
+        """Temperature and filters alone."""
         return Sampling(self.temperature, self.top_k, self.top_p, self.min_p)
 
     @property
     def path_dependent(self) -> bool:
-        """Whether any option makes a distribution depend on the tokens before it, not on logits
-        alone."""
+        """Whether an option makes distributions depend on the tokens of their path."""
         return bool(
             self.min_new_tokens
             or self.repetition_penalty != 1.0
@@ -116,9 +123,12 @@ class GenerationOptions(Sampling):
         )
 
     def override(self, changes: Mapping[str, Any]) -> "GenerationOptions":
-        """These options with `changes` (by name). RequestError names an unknown or bad one.
+        """These options with `changes`, by name.
 
         A `sequence_bias` may also be Hugging Face's mapping of token ids to biases.
+
+        Raises:
+            RequestError: An option is unknown or its value is wrong; the message names it.
         """
         known = fields_dict(GenerationOptions)
         for name in changes:
@@ -135,4 +145,5 @@ class GenerationOptions(Sampling):
             raise RequestError(f"bad generation option: {error.args[0]}") from error
 
     def as_dict(self) -> dict[str, Any]:
+        """The options by name."""
         return asdict(self, recurse=False)

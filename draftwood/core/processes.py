@@ -1,10 +1,10 @@
 """Several processes that decode one text in step, each with a part of the model.
 
-Every process makes every decision itself, from the same logits and the same seed. Times are the
-one thing that they would not agree on, and a budget that followed them would send processes into
-forwards of different sizes, which wait for each other for ever. So whatever a decision may depend
-on and a process measures for itself is process 0's: `now`, and what passes through `agree`.
-Imports no torch before there are several processes.
+Every process makes every decision itself, from the same logits and the same seed. Only measured
+times differ between processes, and budgets that depend on them would give forward passes of
+different sizes, which wait for each other forever. So a time that a decision may depend on is
+taken from process 0: by `now` and `broadcast_from_rank0`. Torch is imported only if there are
+several processes.
 """
 
 import os
@@ -15,18 +15,21 @@ from typing import Any, TypeVar
 Number = TypeVar("Number", int, float)
 
 _group: Any = None
-"""The processes that share a model: one per interpreter, as torch's process group is."""
+"""The processes that share a model: one group per interpreter, like torch's process group."""
 
 
 def join(group: Any) -> None:
-    """From now on decide with the processes of this group, one for messages on the host (gloo);
-    None to decide alone again."""
-    global _group  # noqa: PLW0603 - a process is in one world of processes
+    """Decide together with the processes of `group` from now on.
+
+    Args:
+        group: A torch process group for messages on the host (gloo); None to decide alone again.
+    """
+    global _group  # noqa: PLW0603 - a process belongs to one group
     _group = group
 
 
 def together() -> bool:
-    """Whether this process decides with others."""
+    """Whether this process decides together with others."""
     return _group is not None
 
 
@@ -41,9 +44,10 @@ def now() -> float:
 
 
 def broadcast_from_rank0(values: Sequence[Number]) -> list[Number]:
-    """Process 0's values, in every process: all ask at the same point. Without others, one's own.
+    """Process 0's values, in every process; all processes call this at the same point.
 
-    Integers stay integers if all are."""
+    A process that is alone gets its own values. Integers stay integers if all are.
+    """
     if _group is None:
         return list(values)
     import torch
@@ -57,7 +61,7 @@ def broadcast_from_rank0(values: Sequence[Number]) -> list[Number]:
 
 
 def same_on_all_ranks(values: Sequence[int]) -> bool:
-    """Whether all processes ask with the same integers; every one gets the same answer."""
+    """Whether all processes call this with the same integers; all get the same answer."""
     if _group is None:
         return True
     import torch

@@ -24,19 +24,26 @@ class Randomness(ABC):
 
     @abstractmethod
     def categorical(self, probs: Tensor, position: int, draw: int = 0) -> int:
-        """An index drawn from `distribution` (V,), non-negative with a positive sum (not
-        necessarily 1)."""
+        """An index drawn from `probs`.
+
+        Args:
+            probs: (V,), non-negative with a positive sum, which need not be 1.
+            position: Absolute position of the token that is decided.
+            draw: Index among the draws of this position.
+        """
 
     @abstractmethod
     def accept(self, probability: float, position: int, draw: int = 0) -> bool:
-        """True with this probability; never at 0, always at 1 or above."""
+        """True with this probability; never at 0, always from 1 up."""
 
 
 @frozen
 class Seeded(Randomness):
-    """Draws from a hash of the key, so any draw can be made in any order.
+    """Draws from a hash of the key, so that draws can be made in any order.
 
-    seed: 64-bit. name: path of the stream.
+    Attributes:
+        seed: 64 bits.
+        name: Path of the stream.
     """
 
     seed: int
@@ -46,33 +53,33 @@ class Seeded(Randomness):
         return Seeded(self.seed, f"{self.name}/{name}")
 
     def uniform(self, position: int, draw: int = 0) -> float:
-        """U[0, 1), 53 bits: what `accept` compares with."""
+        """U[0, 1) of 53 bits; `accept` compares with it."""
         return (self.key(position, draw) >> 11) * 2.0**-53
 
     def exponentials(
         self, size: int, position: int, draw: int = 0, device: torch.device | str = "cpu"
     ) -> Tensor:
-        """(size,) float64 Exp(1) numbers, one for each token: what `categorical` races with."""
+        """(size,) float64 Exp(1) numbers, one for each token, for `race`."""
         return -_uniforms(self.key(position, draw), size, device).log()
 
     def categorical(self, probs: Tensor, position: int, draw: int = 0) -> int:
         return int(self.race(probs, position, draw).argmax())
 
     def race(self, probs: Tensor, position: int, draw: int = 0) -> Tensor:
-        """(V,) float64 distribution / Exp(1): its argmax is a draw from `distribution` (the
-        Gumbel-max trick).
+        """(V,) float64 `probs` / Exp(1): its argmax is a draw from `probs` (Gumbel-max trick).
 
-        A uniform number along the cumulative distribution would be cheaper, but rounding moves
-        every step of that staircase, and a large vocabulary has a step near any number. Here
-        rounding can only swap two tokens that nearly tie, as at temperature 0, so that one seed
-        gives one text in low precision too."""
+        Comparing a uniform number with the cumulative distribution would be cheaper, but rounding
+        moves every step of that distribution, and a large vocabulary has a step near any number.
+        Here rounding can only swap two tokens that nearly tie, as at temperature 0, so that one
+        seed gives one text in low precision too.
+        """
         return probs.double() / self.exponentials(probs.shape[0], position, draw, probs.device)
 
     def accept(self, probability: float, position: int, draw: int = 0) -> bool:
         return self.uniform(position, draw) < probability
 
     def key(self, position: int, draw: int = 0) -> int:
-        """64 bits that a BLAKE2b hash gives this draw: what makes it on any device."""
+        """The 64 bits of this draw, from a BLAKE2b hash; the draw is a function of them."""
         # BLAKE2b's personalisation field is 16 bytes: short names as they are, long ones hashed.
         name = self.name.encode()
         person = name if len(name) <= 16 else hashlib.blake2b(name, digest_size=16).digest()
@@ -83,7 +90,7 @@ class Seeded(Randomness):
 def _uniforms(key: int, size: int, device: torch.device | str) -> Tensor:
     """(size,) float64 in (0, 1): SplitMix64 (Steele et al. 2014) counting from `key`.
 
-    Integer arithmetic alone, which wraps alike on every device: the numbers are the same there.
+    It uses integers only, which overflow alike on every device, so the numbers are the same.
     """
     counter = torch.arange(1, size + 1, device=device)
     z = counter * _signed(0x9E3779B97F4A7C15) + _signed(key)
@@ -94,7 +101,7 @@ def _uniforms(key: int, size: int, device: torch.device | str) -> Tensor:
 
 
 def _shifted(z: Tensor, bits: int) -> Tensor:
-    """A logical right shift; torch's own keeps the sign."""
+    """A logical right shift; torch's own operator keeps the sign."""
     return (z >> bits) & ((1 << (64 - bits)) - 1)
 
 

@@ -1,24 +1,34 @@
-"""Statistics of a request, from the stats of its rounds."""
+"""Statistics of a request: the totals of its rounds."""
 
 from collections import Counter
 from typing import Any
 
-from attrs import define, field
+from attrs import define, field, fields
 
 from draftwood.core.values import RoundStats, Timings
 
-STAGES = ("prefill", "draft", "grow", "verify", "judge", "commit", "other")
+STAGES = tuple(stage.name for stage in fields(Timings))
 
 
 @define
 class RequestStats:
-    """What the rounds of one request add up to. The prefill's token is not a round's.
+    """Totals of the rounds of one request. The prefill and its token are not a round.
 
-    rounds: count. committed: tokens the rounds committed, after stop rules. accepted: of which
-    drafts. budgets: nodes verified, a round each. reached, taken: by depth, how often the accepted
-    path could have gone that deep in the tree, and how often it did. near_ties: decisions, the
-    prefill's included, that rounding could have changed, as far as the verifier counts them.
-    kernels: launches by name while this request was stepped, of a verifier that brings its own."""
+    Attributes:
+        rounds: Count.
+        committed: Tokens that the rounds committed, after stop rules.
+        accepted: Drafts among them.
+        rejected: Rounds in which the accepted path ended although the tree went on.
+        drafted: Rounds with a draft.
+        budgets: Nodes verified, one entry per round.
+        committed_per_round: One entry per round.
+        reached: By depth, how many rounds could have accepted a draft that deep.
+        taken: By depth, how many rounds did.
+        near_ties: Decisions, the prefill's included, that rounding could have changed, if the
+            verifier counts them.
+        kernels: Launches by name in this request's steps, of a verifier with kernels.
+        seconds: By stage, the prefill included.
+    """
 
     rounds: int = 0
     committed: int = 0
@@ -34,10 +44,12 @@ class RequestStats:
     seconds: dict[str, float] = field(factory=lambda: dict.fromkeys(STAGES, 0.0))
 
     def add_time(self, timings: Timings) -> None:
+        """Add the seconds of a round or of the prefill."""
         for stage in STAGES:
             self.seconds[stage] += getattr(timings, stage)
 
     def add(self, stats: RoundStats) -> None:
+        """Add a round."""
         self.rounds += 1
         self.committed += stats.committed
         self.accepted += stats.accepted
@@ -46,9 +58,9 @@ class RequestStats:
         self.drafted += stats.drafted
         self.budgets.append(stats.budget)
         self.committed_per_round.append(stats.committed)
-        while len(self.reached) < stats.offered:
-            self.reached.append(0)
-            self.taken.append(0)
+        missing = max(0, stats.offered - len(self.reached))
+        self.reached += [0] * missing
+        self.taken += [0] * missing
         for depth in range(stats.offered):
             self.reached[depth] += 1
             self.taken[depth] += depth < stats.accepted
@@ -66,11 +78,11 @@ class RequestStats:
 
     @property
     def acceptance_by_depth(self) -> list[float]:
-        """For depth 1, 2, ...: of the rounds whose path could go there, the share that did."""
+        """By depth 1, 2, ...: of the rounds that could accept so deep, the share that did."""
         return [taken / reached for taken, reached in zip(self.taken, self.reached, strict=True)]
 
     def as_dict(self) -> dict[str, Any]:
-        """The fields every JSON report shares."""
+        """The fields that every JSON report shares."""
         budgets = self.budgets
         return {
             "rounds": self.rounds,

@@ -1,5 +1,8 @@
-"""When a request ends. Rules look at every token of an accepted run in order, so that nothing
-past the earliest stop is streamed, cached or counted."""
+"""When a request ends.
+
+Rules are applied to every token of an accepted run in order, so that no token past the earliest
+stop is streamed, cached or counted.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -28,10 +31,10 @@ class EndOfText:
 
 @frozen
 class StopStrings:
-    """Stops after the token that completes one of the strings, across token boundaries.
+    """Stops after the new token that completes one of the strings, across token boundaries.
 
-    Looks at new tokens only. A character takes at most four byte-level tokens, so a window of
-    four tokens a character sees every string that ends at the last token.
+    A character takes at most four byte-level tokens, so a window of four tokens per character
+    contains every string that ends at the last token.
     """
 
     strings: tuple[str, ...]
@@ -58,7 +61,7 @@ class Length:
         return None
 
     def remaining(self, committed: int, prompt_length: int) -> int:
-        """How many more tokens may be committed after `committed` of them."""
+        """How many more tokens may follow the `committed` ones, prompt included."""
         remaining = self.max_new_tokens - (committed - prompt_length)
         if self.max_context is not None:
             remaining = min(remaining, self.max_context - committed)
@@ -68,9 +71,9 @@ class Length:
 def append_until_stop(
     rules: Sequence[StopRule], ids: list[int], tokens: Sequence[int], prompt_length: int
 ) -> str | None:
-    """Append `tokens` to `ids` up to the earliest stop; returns its reason, None if it goes on.
+    """Append `tokens` to `ids` up to the earliest stop; return its reason, None without a stop.
 
-    Rules earlier in the list name the reason when several stop at one token.
+    If several rules stop at one token, the first of them gives the reason.
     """
     for token in tokens:
         ids.append(token)

@@ -1,4 +1,4 @@
-"""Splits a round's time by stage, on a device that works behind the host's back too."""
+"""Splits a round's time by stage, on devices that work asynchronously too."""
 
 from collections.abc import Callable
 from typing import Protocol, Self
@@ -10,10 +10,10 @@ from draftwood.core.values import Timings
 
 
 class DeviceMark(Protocol):
-    """A point in a device's own order of work."""
+    """A point in a device's queue of work."""
 
     def seconds_since(self, earlier: Self) -> float | None:
-        """Seconds of device time between two marks; None while this one is not reached."""
+        """Seconds of device time between two marks; None until the device reaches this one."""
         ...
 
 
@@ -31,7 +31,7 @@ class CudaMark:
 
 
 def device_marks(device: torch.device) -> Callable[[], DeviceMark] | None:
-    """What marks this device's work; None where the host's clock sees it, as on a CPU."""
+    """How to mark this device's work; None where the host's clock measures it, as on a CPU."""
     return CudaMark if device.type == "cuda" else None
 
 
@@ -43,11 +43,14 @@ class _Lap:
 
 
 class Stopwatch:
-    """One round's laps. What no stage claims is `other`.
+    """Measures one round. Time that belongs to no stage is `other`.
 
-    clock: host seconds. marks: makes a DeviceMark where a stage's work may outlast its call. The
-    verdict's copy to the host waits for all work before it, so marks up to `judge` are resolved
-    without a wait of their own; a lap whose mark is not reached counts by the host's clock.
+    The verdict's copy to the host waits for all work before it, so marks up to `judge` are resolved
+    without another wait. A lap whose mark is not reached is measured by the host's clock.
+
+    Args:
+        clock: Host seconds.
+        marks: Makes a DeviceMark where a stage's work may outlast its call.
     """
 
     def __init__(
@@ -57,7 +60,7 @@ class Stopwatch:
         self._laps = [self._now(None)]
 
     def lap(self, stage: str | None) -> None:
-        """Give the time since the last lap to `stage`, or to `other`."""
+        """Count the time since the last lap as `stage`, or as `other` if it is None."""
         self._laps.append(self._now(stage))
 
     def timings(self) -> Timings:

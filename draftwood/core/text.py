@@ -8,36 +8,36 @@ from draftwood.core.errors import RequestError
 Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
 """Text, token ids, or chat messages ({"role": ..., "content": ...})."""
 
-KINDS = "a prompt is text, a list of token ids, or a list of chat messages"
+PROMPT_KINDS = "a prompt is text, a list of token ids, or a list of chat messages"
 
 
 def encode(prompt: Prompt, tokenizer: Any | None) -> tuple[int, ...]:
-    """Token ids of a prompt. Messages go through the tokenizer's chat template.
+    """Token ids of a prompt. The tokenizer's chat template is applied to messages.
 
-    Raises RequestError if the prompt needs a tokenizer and there is none, or mixes kinds.
+    Raises:
+        RequestError: The prompt needs a tokenizer and there is none, or it mixes kinds.
     """
     if isinstance(prompt, str):
         if tokenizer is None:
             raise RequestError("a text prompt needs a tokenizer; pass token ids, or tokenizer=")
         return _ids(prompt, tokenizer)
     if not isinstance(prompt, Iterable):
-        raise RequestError(f"{KINDS}; got {type(prompt).__name__}")
+        raise RequestError(f"{PROMPT_KINDS}; got {type(prompt).__name__}")
     items = list(prompt)
     if items and all(isinstance(item, Mapping) for item in items):
         return _from_messages(items, tokenizer)
     try:
         return tuple(int(item) for item in items)  # type: ignore[call-overload]
     except (TypeError, ValueError):
-        raise RequestError(f"{KINDS}; got a list of {type(items[0]).__name__}") from None
+        raise RequestError(f"{PROMPT_KINDS}; got a list of {type(items[0]).__name__}") from None
 
 
 def _ids(text: str, tokenizer: Any, **options: Any) -> tuple[int, ...]:
     try:
         text.encode()
-    except UnicodeEncodeError as error:  # half a pair of surrogates: an argument's stray bytes
-        found = repr(text[error.start])
+    except UnicodeEncodeError as error:  # a lone surrogate, from bytes that are not UTF-8
         raise RequestError(
-            f"the prompt is not text: {found} at {error.start} is no character"
+            f"the prompt is not text: {text[error.start]!r} at {error.start} is no character"
         ) from None
     return tuple(tokenizer(text, **options)["input_ids"])
 
@@ -53,38 +53,38 @@ def _from_messages(messages: list[Any], tokenizer: Any | None) -> tuple[int, ...
 
 
 class TextStream:
-    """Turns a growing list of ids into pieces of text that join to the whole.
+    """Turns a growing list of ids into pieces of text that join to the whole text.
 
-    A token may be part of a character, and a tokenizer may space a token by what stands before
-    it. So each piece is the difference of two decodes over a short window of recent tokens, and
-    nothing is given out while the window ends in the middle of a character.
+    A token may be a part of a character, and a tokenizer may put a space before a token depending
+    on the tokens before it. So each piece is the difference of two decodes over a short window of
+    recent tokens, and no text is returned while the window ends inside a character.
     """
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
         self._ids: list[int] = []
-        self._window = 0  # start of the window: the tokens of the piece given out last
-        self._given = 0  # tokens whose text has been given out
+        self._window = 0  # start of the window: the tokens of the last piece
+        self._returned = 0  # tokens whose text has been returned
 
     def push(self, ids: Sequence[int]) -> str:
-        """The text that these ids complete; "" if they end inside a character."""
+        """Add ids; return the text that they complete, "" if they end inside a character."""
         self._ids.extend(ids)
-        before = self._decode(self._ids[self._window : self._given])
+        before = self._decode(self._ids[self._window : self._returned])
         text = self._decode(self._ids[self._window :])
         if text.endswith("\ufffd"):
             return ""
         return self._advance(before, text)
 
     def finish(self) -> str:
-        """What is left, an incomplete character included."""
-        before = self._decode(self._ids[self._window : self._given])
+        """The remaining text, an incomplete character included."""
+        before = self._decode(self._ids[self._window : self._returned])
         return self._advance(before, self._decode(self._ids[self._window :]))
 
     def _advance(self, before: str, text: str) -> str:
         piece = text[len(before) :]
-        if piece:  # tokens without text of their own (special ones) cannot space what follows
-            self._window = self._given
-        self._given = len(self._ids)
+        if piece:  # special tokens have no text and do not affect the spaces after them
+            self._window = self._returned
+        self._returned = len(self._ids)
         return piece
 
     def _decode(self, ids: Sequence[int]) -> str:

@@ -206,8 +206,8 @@ def test_a_wrong_depth_changed_the_text_where_it_was_not_checked(
     plain = decode(chosen, temperature=4.0)
 
     def grow(self: object, anchor: int, proposal: Any, *given: object) -> TokenTree:
-        path = [anchor, *range(V)][:3]
-        return TokenTree.from_lists(path, [-1, 0, 0], [0, 3, 4], [0.0] * 3)
+        every_token = [anchor, *range(V)]
+        return TokenTree.from_lists(every_token, [-1, *[0] * V], [0, *[3] * V], [0.0] * (V + 1))
 
     flawed = replaced("tree", "grow", grow)
     monkeypatch.setattr(TokenTree, "validate", lambda self, **given: self)
