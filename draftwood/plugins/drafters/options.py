@@ -10,10 +10,17 @@ from attrs.validators import and_, ge, gt, lt, optional
 
 @frozen
 class NgramOptions:
-    """max_ngram, min_ngram: longest and shortest context that is looked up, in tokens; the longest
-    that occurred before speaks first. max_depth: most tokens ahead. continuations: most different
-    tokens proposed after one path. confidence: chance that a context names the next token, to
-    begin with; what is proposed is then scored by how often contexts of its length were right."""
+    """Continuations of the same tokens earlier in prompt and output.
+
+    Attributes:
+        max_ngram: Longest context that is looked up, in tokens. The longest that occurred before is
+            used first.
+        min_ngram: Shortest context that is looked up.
+        max_depth: Most tokens ahead.
+        continuations: Most different tokens proposed after one path.
+        confidence: Initial probability that a context predicts the next token. Later proposals are
+            scored by how often contexts of their length were right.
+    """
 
     max_ngram: int = field(default=6, validator=ge(1))
     min_ngram: int = field(default=1, validator=ge(1))
@@ -28,9 +35,15 @@ class NgramOptions:
 
 @frozen
 class DFlashOptions:
-    """checkpoint: a folder or hub name in the z-lab or speculators layout, or "builtin".
-    revision: of a hub name. allow_pickle: read weights that are not safetensors, which can run
-    code: only for files you trust."""
+    """A DFlash drafter of either generation.
+
+    Attributes:
+        checkpoint: Folder or hub name in the z-lab, speculators or transformers layout, or
+            "builtin".
+        revision: Of a hub name.
+        allow_pickle: Read weights that are not safetensors. They can run code: use it only for
+            files you trust.
+    """
 
     checkpoint: Path | str
     revision: str | None = None
@@ -38,7 +51,7 @@ class DFlashOptions:
 
 
 def _temperatures(_: object, attribute: "Attribute[Any]", value: Any) -> None:
-    """A number, or [target temperature, Z_T] pairs whose first numbers rise."""
+    """A number, or [target temperature, Z_T] pairs by rising target temperature."""
     table = value if isinstance(value, tuple) else ((0.0, value),)
     if any(number < 0 for pair in table for number in pair):
         raise ValueError(f"'{attribute.name}' holds temperatures, which are not negative: {value}")
@@ -48,12 +61,18 @@ def _temperatures(_: object, attribute: "Attribute[Any]", value: Any) -> None:
 
 @frozen
 class DBlastOptions(DFlashOptions):
-    """checkpoint: a folder or hub name in the z-lab layout with a `dblast_config`, or of a
-    first-generation DFlash drafter, which is one branch; or "builtin".
-    revision: of a hub name. allow_pickle: read weights that are not safetensors, which can run
-    code: only for files you trust. prior_temperature: Z_T, the temperature of the distribution over
-    branches; or a list of [target temperature, Z_T], a line between them, as `draftwood tune-zt`
-    prints it; None for the checkpoint's own table, 1.0 if it has none."""
+    """A DBlast drafter.
+
+    Attributes:
+        checkpoint: Folder or hub name in the z-lab layout with a `dblast_config`, or of a
+            first-generation DFlash drafter, which is one branch; or "builtin".
+        revision: Of a hub name.
+        allow_pickle: Read weights that are not safetensors. They can run code: use it only for
+            files you trust.
+        prior_temperature: Z_T, the temperature of the distribution over branches; or a list of
+            [target temperature, Z_T] to interpolate, as `draftwood tune-zt` prints it; None for the
+            checkpoint's own table, 1.0 if it has none.
+    """
 
     prior_temperature: float | tuple[tuple[float, float], ...] | None = field(
         default=None, validator=optional(_temperatures)
@@ -62,11 +81,18 @@ class DBlastOptions(DFlashOptions):
 
 @frozen
 class Eagle3Options:
-    """checkpoint: a folder or hub name in the original EAGLE-3 or the speculators layout, or
-    "builtin". revision: of a hub name. max_depth: most tokens ahead; each costs a pass of the
-    drafter. taps: 0-based target layers whose output is read, for a checkpoint that does not say;
-    None for the checkpoint's. allow_pickle: read weights that are not safetensors, which can run
-    code: only for files you trust."""
+    """An EAGLE-3 drafter.
+
+    Attributes:
+        checkpoint: Folder or hub name in the original EAGLE-3 or the speculators layout, or
+            "builtin".
+        revision: Of a hub name.
+        max_depth: Most tokens ahead; each costs a forward pass of the drafter.
+        taps: 0-based target layers whose output is read, for a checkpoint that does not say; None
+            for the checkpoint's.
+        allow_pickle: Read weights that are not safetensors. They can run code: use it only for
+            files you trust.
+    """
 
     checkpoint: Path | str
     revision: str | None = None
@@ -77,11 +103,16 @@ class Eagle3Options:
 
 @frozen
 class DraftModelOptions:
-    """model: a folder or hub name of a causal language model with the target's tokenizer, or
-    "builtin" for a small one that comes with the bundled target.
-    revision: of a hub name. max_depth: most tokens ahead; each costs a pass of the model.
-    trust_remote_code: run code inside the checkpoint. allow_pickle: read weights that are not
-    safetensors, which can run code: both only for files you trust."""
+    """A causal language model with the target's tokenizer.
+
+    Attributes:
+        model: Folder or hub name, or "builtin" for the draft model of the bundled target.
+        revision: Of a hub name.
+        max_depth: Most tokens ahead; each costs a forward pass of the model.
+        trust_remote_code: Run code inside the checkpoint; use it only for files you trust.
+        allow_pickle: Read weights that are not safetensors. They can run code: use it only for
+            files you trust.
+    """
 
     model: Path | str
     revision: str | None = None

@@ -1,11 +1,14 @@
-"""Registers the bundled drafters."""
+"""Registers the bundled drafters. Imports no torch."""
 
 from collections.abc import Callable
 from typing import Any
 
 from draftwood.core.checkpoints import config_file
 from draftwood.core.registry.hookspecs import hookimpl
-from draftwood.core.registry.plugin import DrafterTraits, Plugin
+from draftwood.core.registry.plugin import DrafterTraits, Plugin, ProposalForm
+from draftwood.plugins.drafters.dblast.config import DBlastConfig
+from draftwood.plugins.drafters.dflash.config import DFlashConfig
+from draftwood.plugins.drafters.eagle3.config import Eagle3Config
 from draftwood.plugins.drafters.options import (
     DBlastOptions,
     DFlashOptions,
@@ -17,15 +20,25 @@ from draftwood.plugins.drafters.options import (
 
 
 def _dflash_traits(options: DFlashOptions) -> DrafterTraits:
-    """From the checkpoint's config.json; a hub checkpoint not yet here says little."""
-    from draftwood.plugins.drafters.dflash.config import DFlashConfig
-
+    """From config.json; a hub checkpoint that is not cached yet gives the form alone."""
     path = config_file(options.checkpoint, options.revision)
     if path is None:
         return DrafterTraits(form="factorized", max_depth=1, taps=None)
     config = DFlashConfig.from_file(path)
+    return _block_traits(config, "markov" if config.selector_rank else "factorized")
+
+
+def _dblast_traits(options: DBlastOptions) -> DrafterTraits:
+    """From config.json; a hub checkpoint that is not cached yet gives the form alone."""
+    path = config_file(options.checkpoint, options.revision, part="dblast")
+    if path is None:
+        return DrafterTraits(form="mixture", max_depth=1, taps=None)
+    return _block_traits(DBlastConfig.from_file(path), "mixture")
+
+
+def _block_traits(config: DFlashConfig, form: ProposalForm) -> DrafterTraits:
     return DrafterTraits(
-        form="markov" if config.selector_rank else "factorized",
+        form=form,
         max_depth=config.block_size - 1,
         taps=config.target_layer_ids,
         target_hidden_size=config.hidden_size,
@@ -34,42 +47,17 @@ def _dflash_traits(options: DFlashOptions) -> DrafterTraits:
     )
 
 
-def _dblast_traits(options: DBlastOptions) -> DrafterTraits:
-    """From the checkpoint's config.json; a hub checkpoint not yet here says little."""
-    from draftwood.plugins.drafters.dblast.config import DBlastConfig
-
-    path = config_file(options.checkpoint, options.revision, part="dblast")
-    if path is None:
-        return DrafterTraits(form="mixture", max_depth=1, taps=None)
-    config = DBlastConfig.from_file(path)
-    return DrafterTraits(
-        form="mixture",
-        max_depth=config.block_size - 1,
-        taps=config.target_layer_ids,
-        target_hidden_size=config.hidden_size,
-        target_layers=config.num_target_layers,
-        vocab_size=config.vocab_size,
-    )
-
-
 def _eagle3_traits(options: Eagle3Options) -> DrafterTraits:
-    """From the checkpoint's config.json; a hub checkpoint not yet here says little."""
-    from draftwood.plugins.drafters.eagle3.config import Eagle3Config
-
+    """From config.json; a hub checkpoint that is not cached yet gives options alone."""
     path = config_file(options.checkpoint, options.revision, part="eagle3")
     config = None if path is None else Eagle3Config.from_file(path)
-    known = {}
-    if config is not None:
-        known = {
-            "target_hidden_size": config.target_hidden_size,
-            "vocab_size": config.vocab_size,
-        }
     return DrafterTraits(
         form="autoregressive",
         max_depth=options.max_depth,
         pass_per_level=True,
         taps=options.taps or (config.target_layer_ids if config else None),
-        **known,
+        target_hidden_size=config.target_hidden_size if config else None,
+        vocab_size=config.vocab_size if config else None,
     )
 
 
@@ -90,8 +78,7 @@ _SOURCES: dict[str, Callable[[Any], DrafterTraits]] = {
 
 
 def _union_traits(options: UnionOptions) -> DrafterTraits:
-    """Mixed distributions depend on the whole path; what the sources expect of a target all
-    holds."""
+    """A union's distributions depend on the whole path; its target must fit every source."""
     parts = [_SOURCES[name](given) for name, given in options.given]
 
     def first(key: str) -> int | None:
@@ -115,43 +102,42 @@ def draftwood_register_drafters() -> list[Plugin]:
     return [
         Plugin(
             name="dblast",
-            summary="a mixture of K blocks from one pass (DBlast, or a DFlash checkpoint: K = 1)",
+            summary="a mixture of K blocks from one forward pass (DBlast; DFlash with K = 1)",
             options=DBlastOptions,
             factory="draftwood.plugins.drafters.dblast.drafter:DBlast",
             traits=_dblast_traits,
         ),
         Plugin(
             name="dflash",
-            summary="a block of next-token distributions from one pass (DFlash and DFlash 2 "
-            "checkpoints)",
+            summary="a block of next-token distributions from one forward pass (DFlash, DFlash 2)",
             options=DFlashOptions,
             factory="draftwood.plugins.drafters.dflash.drafter:DFlash",
             traits=_dflash_traits,
         ),
         Plugin(
             name="draft_model",
-            summary="a small language model with the target's tokenizer, a pass per level",
+            summary="a small language model with the target's tokenizer, a forward pass per level",
             options=DraftModelOptions,
             factory="draftwood.plugins.drafters.draft_model.drafter:DraftModel",
             traits=_draft_model_traits,
         ),
         Plugin(
             name="eagle3",
-            summary="token after token from the target's features, a pass per level (EAGLE-3)",
+            summary="token by token from the target's features, a forward pass per level (EAGLE-3)",
             options=Eagle3Options,
             factory="draftwood.plugins.drafters.eagle3.drafter:Eagle3",
             traits=_eagle3_traits,
         ),
         Plugin(
             name="ngram",
-            summary="what followed the same tokens earlier in prompt and output; no weights",
+            summary="continuations of the same tokens earlier in prompt and output; no weights",
             options=NgramOptions,
             factory="draftwood.plugins.drafters.ngram.drafter:Ngram",
             traits=_ngram_traits,
         ),
         Plugin(
             name="union",
-            summary="several drafters' proposals in one tree, each believed by its record",
+            summary="several drafters' proposals in one tree, weighed by their past acceptance",
             options=UnionOptions,
             factory="draftwood.plugins.drafters.union.drafter:Union",
             traits=_union_traits,

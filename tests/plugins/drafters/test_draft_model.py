@@ -128,7 +128,7 @@ def test_a_branching_frontier_has_the_models_own_distributions(target: Target, s
 def test_the_session_after_many_rounds_holds_the_text(
     target: Target, small: Path, pieces: list[int], at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "AT_ONCE", at_once)
+    monkeypatch.setattr(module, "MAX_WAITING", at_once)
     drafter = bound(target, small)
     session, start = drafter.open(target, Sampling(1.0)), 0
     for i, size in enumerate(pieces):
@@ -181,7 +181,7 @@ def test_a_smaller_padded_vocabulary_is_spread_over_the_targets(tmp_path: Path) 
 
 
 def test_too_few_rows_for_the_targets_tokens_are_refused(target: Target, tmp_path: Path) -> None:
-    with pytest.raises(PairingError, match="rows for 90 tokens, and the target says 96"):
+    with pytest.raises(PairingError, match="rows for 90 tokens, and the target needs 96"):
         bound(target, save_model(tmp_path, vocab_size=90))
 
 

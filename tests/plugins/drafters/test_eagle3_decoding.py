@@ -117,7 +117,7 @@ def test_the_cache_after_many_rounds_is_that_of_one_prefill(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Rounds with drafts that were not taken, plain steps between, and forks leave no trace."""
-    monkeypatch.setattr(module, "AT_ONCE", at_once)
+    monkeypatch.setattr(module, "MAX_WAITING", at_once)
     session, start = drafter.open(target, SAMPLING), 0
     for i, size in enumerate(pieces):
         session.commit(TEXT[start : start + size], features[start : start + size])

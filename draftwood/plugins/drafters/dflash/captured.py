@@ -1,9 +1,9 @@
-"""A drafter's passes where they are captured: the block, and the committed tokens before it.
+"""A drafter's work where it is captured: the forward pass of a block, and the commit of a round.
 
-Both have one size, the block's: a round commits no more tokens than a block has slots. The
+Both have one size, the block's, since a round commits no more tokens than a block has slots. The
 context's length and the anchor are written into tensors that the captured work reads, and keys and
-values lie in buffers that outlive their request. Fewer tokens are filled up to that size; what that
-writes lies behind the context, where the next block is written before anything is read.
+values lie in memory that outlives its request. Fewer tokens are padded to that size; their padding
+is written behind the context, where the next block overwrites it before anything is read.
 """
 
 from collections.abc import Callable
@@ -21,14 +21,15 @@ from draftwood.plugins.drafters.common.cache import ContextCache, allocate, laye
 from draftwood.plugins.drafters.dflash.layers import DrafterLayer
 from draftwood.plugins.drafters.dflash.model import DFlashModel
 
-Given = TypeVar("Given")
+Input = TypeVar("Input")
 
 
 class Captured:
-    """What is captured of one drafter, for all its sessions.
+    """The captured work of one drafter, for all its sessions.
 
-    block: (B, H) scaled embedding rows of a block, the anchor's replaced. embedding: (V, H) rows
-    that are the anchor's, unscaled.
+    Args:
+        block: (B, H) scaled embedding rows of a block; row 0, the anchor's, is replaced.
+        embedding: (V, H) unscaled embedding rows.
     """
 
     def __init__(
@@ -43,12 +44,12 @@ class Captured:
         self.kernels, self.capturing = kernels, capturing
         self.size = model.config.block_size
         self.pool: BufferPool[KVMemory] = BufferPool(partial(allocate, model))
-        # Kernels measure a window backwards alone: one that looks both ways must hold the block.
+        # Kernels apply windows backwards only, so a window of both directions must hold the block.
         narrow = [layer.window for layer in model.stacked if not layer.causal and layer.window]
         if min(narrow, default=self.size) < self.size:
             capturing.refuse(
-                f"a drafter's pass over blocks of {self.size} cannot be captured: a window of "
-                f"{min(narrow)} hides parts of a block from each other"
+                f"a drafter's forward pass over blocks of {self.size} cannot be captured: a window "
+                f"of {min(narrow)} hides parts of a block from each other"
             )
 
     def slots(self, cache: ContextCache, anchor: int) -> Tensor | None:
@@ -57,35 +58,40 @@ class Captured:
         return None if slots is None else slots.clone()  # the next replay writes to the same memory
 
     def commit(self, cache: ContextCache, features: Tensor) -> bool:
-        """Hold what follows from (n, taps * H) tapped states too; False, with nothing done, if that
-        is not captured."""
+        """Add rows for (n, taps * H) tapped states; False, with nothing done, if not captured."""
         rows = features.shape[0]
         if rows > self.size or self._run(Commit, cache, features) is None:
             return False
         cache.extend(rows)
         return True
 
-    def _run(self, kind: "type[Pass[Given]]", cache: ContextCache, given: Given) -> Tensor | None:
-        """A pass on the cache's memory, captured when it is first wanted; None if it cannot be."""
+    def _run(
+        self, kind: "type[CapturedWork[Input]]", cache: ContextCache, value: Input
+    ) -> Tensor | None:
+        """Run this work on the cache's memory, captured at first use; None if it cannot be."""
         if self.capturing.off is not None:
             return None
         cache.reserve(self.size)
         memory = cache.memory
-        found = memory.forwards.get(kind) or kind(self, memory)
-        found.fill(cache.length, given)
-        if found.again is None:
-            # Filled before: it runs while it is captured, and must not write over the context.
-            found.again = self.capturing.captured(kind.name, self.kernels, found.launch)
-            if found.again is None:
+        work = memory.forwards.get(kind) or kind(self, memory)
+        work.fill(cache.length, value)
+        if work.again is None:
+            # After `fill`: work runs while it is captured, and must not overwrite the context.
+            work.again = self.capturing.captured(kind.name, self.kernels, work.launch)
+            if work.again is None:
                 return None
-            memory.forwards[kind] = found
-        result: Tensor = found.again()
+            memory.forwards[kind] = work
+        result: Tensor = work.again()
         return result
 
 
-class Pass(Generic[Given]):
-    """Work of one size on one cache's memory. name: for messages. again: does it again; None before
-    it was captured and once it may not be."""
+class CapturedWork(Generic[Input]):
+    """Work of one size on the memory of one cache.
+
+    Attributes:
+        name: For messages.
+        again: Replays it; None before it was captured and once it may not be replayed.
+    """
 
     name: ClassVar[str]
 
@@ -95,23 +101,23 @@ class Pass(Generic[Given]):
         self.size, self.capacity = captured.size, memory.capacity
         self.buffers = layer_buffers(memory)
         model.rotary.reserve(self.capacity)
-        # Kept: it may give way to a larger one, and what was captured reads this one.
+        # Captured work reads this table, which a larger one may replace in the model.
         self.table = model.rotary.table(model.device, model.dtype)
         self.context = torch.zeros(1, dtype=torch.int64, device=model.device)
         self.offsets = torch.arange(self.size, device=model.device)
         self.again: Callable[[], Tensor] | None = None
 
-    def fill(self, length: int, given: Given) -> None:
-        """Write down what the work is to read, behind `length` rows. Waits for nothing."""
+    def fill(self, length: int, value: Input) -> None:
+        """Write the inputs of work behind `length` rows, without synchronising."""
         raise NotImplementedError
 
     def launch(self) -> Tensor:
-        """Everything that is captured. Asks the device nothing."""
+        """Everything that is captured; must not synchronise."""
         raise NotImplementedError
 
 
-class Commit(Pass[Tensor]):
-    """The context's keys and values of up to B more tokens. given: (n, taps * H) tapped states."""
+class Commit(CapturedWork[Tensor]):
+    """Keys and values of up to B committed tokens, from (n, taps * H) tapped states."""
 
     name = "a drafter's commit"
 
@@ -121,37 +127,37 @@ class Commit(Pass[Tensor]):
             (self.size, self.model.fc.in_features), dtype=self.model.dtype
         )
 
-    def fill(self, length: int, given: Tensor) -> None:
+    def fill(self, length: int, value: Tensor) -> None:
         self.context.fill_(length)
-        self.features[: given.shape[0]].copy_(given)
+        self.features[: value.shape[0]].copy_(value)
 
     def launch(self) -> Tensor:
         self.model.fixed_context(self.features, self.context + self.offsets, self.buffers)
         return self.context
 
 
-class Block(Pass[int]):
-    """All layers over a block: (B, d) final-normed states. given: the anchor."""
+class Block(CapturedWork[int]):
+    """All layers over a block, (B, d) final-normed states, from the anchor."""
 
-    name = "a drafter's pass"
+    name = "a drafter's forward pass"
 
     def __init__(self, captured: Captured, memory: KVMemory) -> None:
         super().__init__(captured, memory)
         self.masks, self.embedding = captured.block[1:], captured.embedding
         self.scale = self.model.config.input_embedding_scale
         self.anchor = torch.zeros_like(self.context)
-        # Every slot sees every slot; depths say how far apart they are.
-        every = torch.full((self.size, -(-self.size // WORD)), -1, dtype=torch.int32)
-        self.every = every.to(self.model.device)
+        # Every slot attends to every slot; depths are their distances.
+        ancestors = torch.full((self.size, -(-self.size // WORD)), -1, dtype=torch.int32)
+        self.ancestors = ancestors.to(self.model.device)
 
-    def fill(self, length: int, given: int) -> None:
+    def fill(self, length: int, value: int) -> None:
         self.context.fill_(length)
-        self.anchor.fill_(given)
+        self.anchor.fill_(value)
 
     def launch(self) -> Tensor:
-        there = self.context.to(torch.int32)[0]
-        chain = TreeMask(there, self.capacity)
-        block = TreeMask(there, self.capacity, 0, self.offsets, self.every, causal=False)
+        length = self.context.to(torch.int32)[0]
+        chain = TreeMask(length, self.capacity)
+        block = TreeMask(length, self.capacity, 0, self.offsets, self.ancestors, causal=False)
         attend = [
             partial(self._attend, chain if layer.causal else block, layer)
             for layer in self.model.stacked

@@ -1,5 +1,4 @@
-"""`dflash`: a whole block of next-token distributions from one pass over [anchor, mask, mask,
-...]."""
+"""`dflash`: distributions of a whole block from one forward pass over [anchor, mask, ...]."""
 
 import copy
 from collections.abc import Sequence
@@ -26,11 +25,13 @@ from draftwood.plugins.drafters.options import DFlashOptions
 
 @frozen(eq=False)
 class Shared:
-    """What a drafter takes from its target.
+    """Tensors that a drafter takes from its target.
 
-    block: (B, H) raw embedding rows of a block, scaled; row 0 is the anchor's, filled in per
-    proposal. embedding: (V, H) rows to fill it from. head: (V, H) output head, None if the
-    checkpoint brings its own. vocabulary: where the draft vocabulary lies in the target's.
+    Attributes:
+        block: (B, H) scaled embedding rows of a block; each proposal replaces row 0, the anchor's.
+        embedding: (V, H) unscaled embedding rows.
+        head: (V, H) output head; None if the checkpoint has its own.
+        vocabulary: Maps the draft vocabulary to the target's.
     """
 
     block: Tensor
@@ -40,7 +41,7 @@ class Shared:
 
 
 class DFlashSession(DraftSession):
-    """One request: the context's K/V in the drafter, for committed tokens only."""
+    """One request: the drafter's K/V of the context, committed tokens only."""
 
     def __init__(
         self,
@@ -66,8 +67,10 @@ class DFlashSession(DraftSession):
             self.cache.append(self.model.context_kv(context, positions))
 
     def slots(self, anchor: int) -> Tensor:
-        """(B, d) final-normed states of the block that the anchor begins, in the first row its
-        own. The block keeps its full length, since slots see each other."""
+        """(B, d) final-normed states of the block that begins with the anchor.
+
+        The block keeps its full length, since slots attend to each other.
+        """
         if self.captured is not None:
             slots = self.captured.slots(self.cache, anchor)
             if slots is not None:
@@ -88,11 +91,12 @@ class DFlashSession(DraftSession):
 class DFlash(Drafter):
     """The block-diffusion drafter of DFlash (arXiv 2602.06036), both generations.
 
-    A checkpoint of the first generation proposes independent positions; one of the second has a
-    selector over each position's candidates, so its distribution depends on the parent token. Reads
-    the z-lab and the speculators layouts.
+    A first-generation checkpoint proposes independent positions. In the second generation a
+    selector scores pairs of candidates, so a distribution depends on the parent token. Reads the
+    z-lab, speculators and transformers layouts.
 
-    part: what is bundled of its kind.
+    Attributes:
+        part: The bundled model that "builtin" stands for.
     """
 
     part: ClassVar[Part] = "drafter"
@@ -116,7 +120,6 @@ class DFlash(Drafter):
         return self.config.target_layer_ids
 
     def bind(self, target: Target) -> Self:
-        """Take the target's embedding rows and head; raises PairingError if they do not fit."""
         embedding = target.embedding_weight()
         self._check_pairing(target, embedding)
         bound = copy.copy(self)
@@ -126,15 +129,14 @@ class DFlash(Drafter):
         with torch.inference_mode():
             block = embedding[ids] * config.input_embedding_scale
         head = target.head_weight() if self.model.lm_head is None else None
-        mapped = bound.model.draft_to_target()
-        vocabulary = Vocabulary(target.vocab_size, mapped)
+        vocabulary = Vocabulary(target.vocab_size, bound.model.draft_to_target())
         bound._shared = Shared(block, embedding, head, vocabulary)
         return bound
 
     def capture(self, kernels: Kernels, capturing: Capturing) -> Self:
-        """Capture a block's pass and what a round commits: both have one size."""
+        """Capture the forward pass of a block, and the commit of a round; both have one size."""
         shared = self._shared
-        assert shared is not None, "a drafter is bound before its passes are captured"
+        assert shared is not None, "a drafter is bound before it is captured"
         captured = copy.copy(self)
         captured._captured = Captured(
             self.model, shared.block, shared.embedding, kernels, capturing
@@ -182,12 +184,12 @@ class DFlash(Drafter):
         return self.proposal(slots[: depth + 1], item.anchor, session)
 
     def proposal(self, slots: Tensor, anchor: int, session: DFlashSession) -> Proposal:
-        """The distribution that final-normed states (1 + D, d) give, the anchor's slot first."""
+        """The proposal from final-normed states (1 + D, d), the anchor's slot first."""
         model, shared, hidden = self.model, session.shared, slots[1:]
         logits = model.logits(hidden, shared.head)
         if model.selector is None:
             return FactorizedProposal(logits, session.sampling, shared.vocabulary)
-        before = shared.vocabulary.draft_id(anchor)
-        candidates, first, pair = model.selector.scores(logits, hidden, before)
+        anchor = shared.vocabulary.draft_id(anchor)
+        candidates, first, pair = model.selector.scores(logits, hidden, anchor)
         candidates = shared.vocabulary.tokens(candidates)
         return MarkovProposal(candidates, first, pair, session.sampling, shared.vocabulary.size)

@@ -1,4 +1,4 @@
-"""`eagle3`: tokens drafted one after another from the target's own features (EAGLE-3)."""
+"""`eagle3`: drafts token by token from the target's features (EAGLE-3)."""
 
 import copy
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ from draftwood.core.errors import CheckpointError, PairingError, RequestError
 from draftwood.core.interfaces import Drafter, DraftSession, DraftWork, Target
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Vocabulary
+from draftwood.plugins.drafters.common.autoregressive import CHUNK, MAX_WAITING
 from draftwood.plugins.drafters.common.cache import ContextCache
 from draftwood.plugins.drafters.common.placement import placed_like
 from draftwood.plugins.drafters.eagle3.config import TAPS
@@ -20,29 +21,31 @@ from draftwood.plugins.drafters.eagle3.model import Eagle3Model
 from draftwood.plugins.drafters.eagle3.proposal import Eagle3Proposal, Parts
 from draftwood.plugins.drafters.options import Eagle3Options
 
-AT_ONCE = 32
-"""Committed tokens that wait for the next proposal's pass. More of them (a prompt, or text from
-while the drafter was off) are run when they are committed: they are not the price of a draft."""
-
-CHUNK = 1024
-"""Most rows of one pass: its mask is rows x context."""
-
 
 @frozen(eq=False)
-class Ahead:
-    """An anchor that was proposed after: its token, and the (1, d) state of its row, which lies
-    behind the committed ones and becomes one of them if the round commits the token."""
+class ProposedAnchor:
+    """An anchor whose row lies behind the committed ones, and is kept if the token is committed.
+
+    Attributes:
+        state: (1, d) of its row.
+    """
 
     token: int
     state: Tensor
 
 
 class Eagle3Session(DraftSession):
-    """One request: the drafter's K/V of committed tokens, and those that have no row yet.
+    """One request: the drafter's K/V of committed tokens, and tokens without a row yet.
 
-    Row r is of token r + 1, beside the feature of token r, so that features lag by one: the last
-    one waits for the anchor. tokens: k committed tokens without a row. states: (k + 1, W) tapped
-    states of the positions before them, and of the last. length: committed tokens.
+    Row r is of token r + 1, with the feature of token r: features lag by one, and the last one
+    waits for the anchor.
+
+    Attributes:
+        tokens: The k committed tokens without a row.
+        states: (k + 1, W) tapped states of the positions before them, and of the last one.
+        length: Committed tokens.
+        rows: Rows of committed tokens in the cache.
+        ahead: The anchor of the last proposal; None after a commit.
     """
 
     def __init__(
@@ -53,28 +56,28 @@ class Eagle3Session(DraftSession):
         tokens: tuple[int, ...] = (),
         states: Tensor | None = None,
         length: int = 0,
-        ahead: Ahead | None = None,
+        ahead: ProposedAnchor | None = None,
     ) -> None:
         self.parts, self.sampling, self.cache = parts, sampling, cache
         self.tokens, self.states, self.length, self.ahead = tokens, states, length, ahead
-        self.rows = cache.length  # of committed tokens
+        self.rows = cache.length
 
     def commit(self, tokens: Sequence[int], features: Tensor | None) -> None:
         assert features is not None, "eagle3 taps the target's layers"
-        held, fresh = self.states, tuple(tokens)
-        if self.ahead is not None and self.ahead.token == fresh[0]:
+        held, new = self.states, tuple(tokens)
+        if self.ahead is not None and self.ahead.token == new[0]:
             self.rows += 1
-            held, fresh = None, fresh[1:]
+            held, new = None, new[1:]
         elif self.length == 0:
-            fresh = fresh[1:]  # the first token of a text has no feature before it
+            new = new[1:]  # the first token of a text has no feature before it
         self.ahead = None
         self.cache.rollback(self.rows)
         with torch.inference_mode():
             features = features.to(self.parts.model.dtype)
             self.states = features if held is None else torch.cat([held, features])
-        self.tokens += fresh
+        self.tokens += new
         self.length += len(tokens)
-        if len(self.tokens) > AT_ONCE:
+        if len(self.tokens) > MAX_WAITING:
             self._run(self.tokens, self.states[:-1])
             self.rows = self.cache.length
             self.tokens, self.states = (), self.states[-1:]
@@ -92,14 +95,14 @@ class Eagle3Session(DraftSession):
         )
 
     def anchor(self, token: int) -> Tensor:
-        """(1, d) state of the anchor's row, which is run with all that wait."""
-        assert self.states is not None, "a text is committed before anything is proposed after it"
+        """(1, d) state of the anchor's row, which runs with all waiting tokens."""
+        assert self.states is not None, "tokens are committed before the first proposal"
         if self.ahead is None or self.ahead.token != token:
             self.cache.rollback(self.rows)
             state = self._run((*self.tokens, token), self.states)
             self.rows = self.cache.length - 1
             self.tokens, self.states = (), self.states[-1:]
-            self.ahead = Ahead(token, state)
+            self.ahead = ProposedAnchor(token, state)
         self.cache.rollback(self.rows + 1)
         return self.ahead.state
 
@@ -111,20 +114,19 @@ class Eagle3Session(DraftSession):
             for part, tapped in zip(ids.split(CHUNK), states.split(CHUNK), strict=True):
                 count, start = len(part), self.cache.length
                 positions = torch.arange(start + 1, start + 1 + count, device=model.device)
-                seen = None
+                mask = None
                 if count > 1:
                     columns = torch.arange(start + count, device=model.device)
-                    seen = columns < positions[:, None]
-                features = model.fuse(tapped)
-                embeds = self.parts.embedding[part]
-                last = model.run(embeds, features, positions, self.cache, seen)
+                    mask = columns < positions[:, None]
+                features, embeds = model.fuse(tapped), self.parts.embedding[part]
+                last = model.run(embeds, features, positions, self.cache, mask)
         return last[-1:]
 
 
 class Eagle3(Drafter):
     """The autoregressive drafter of EAGLE-3 (arXiv 2503.01840) and EAGLE 3.1.
 
-    One pass per level of a tree. Reads the original and the speculators layouts.
+    One forward pass per tree level. Reads the original and the speculators layouts.
     """
 
     def __init__(self, options: Eagle3Options) -> None:
@@ -132,8 +134,7 @@ class Eagle3(Drafter):
         pickles = options.allow_pickle
         folder = fetch(options.checkpoint, options.revision, pickles=pickles, part="eagle3")
         self.model = Eagle3Model.from_folder(folder, allow_pickle=pickles)
-        self.config = self.model.config
-        self._taps = chosen_taps(options, self.config.target_layer_ids)
+        self._taps = chosen_taps(options, self.model.config.target_layer_ids)
         self._parts: Parts | None = None
 
     @property
@@ -141,7 +142,6 @@ class Eagle3(Drafter):
         return self._taps
 
     def bind(self, target: Target) -> Self:
-        """Take what the checkpoint lacks from the target; PairingError if they do not fit."""
         rows = target.embedding_weight()
         self._check_pairing(target, rows)
         model = placed_like(self.model, rows)
@@ -149,25 +149,24 @@ class Eagle3(Drafter):
         head = target.head_weight() if model.lm_head is None else None
         bound = copy.copy(self)
         bound.model = model
-        bound._parts = Parts(
-            model, embedding, head, Vocabulary(target.vocab_size, model.draft_to_target())
-        )
+        vocabulary = Vocabulary(target.vocab_size, model.draft_to_target())
+        bound._parts = Parts(model, embedding, head, vocabulary)
         return bound
 
     def _check_pairing(self, target: Target, rows: Tensor) -> None:
-        config, name = self.config, f"drafter {self.options.checkpoint}"
+        config, name = self.model.config, f"drafter {self.options.checkpoint}"
         if rows.shape[1] != config.target_hidden_size:
             raise PairingError(
                 f"{name} reads states {config.target_hidden_size} wide, and this target's are "
                 f"{rows.shape[1]}: it was trained for another model"
             )
-        borrowed = self.model.embed_tokens is None or self.model.lm_head is None
-        if borrowed and rows.shape[1] != config.hidden_size:
+        ids, own = self.model.draft_to_target(), self.model.embed_tokens
+        shared = own is None or self.model.lm_head is None
+        if shared and rows.shape[1] != config.hidden_size:
             raise PairingError(
                 f"{name} is {config.hidden_size} wide and has no embedding or head of its own: it "
                 f"cannot use those of a target {rows.shape[1]} wide"
             )
-        ids, own = self.model.draft_to_target(), self.model.embed_tokens
         last = config.draft_vocab_size - 1 if ids is None else int(ids.max())
         if last >= target.vocab_size or (own and own.num_embeddings < target.vocab_size):
             raise PairingError(
@@ -203,17 +202,21 @@ class Eagle3(Drafter):
 
 
 def chosen_taps(options: Eagle3Options, published: tuple[int, ...] | None) -> tuple[int, ...]:
-    """The layers to tap: the option's, else the checkpoint's. Raises CheckpointError if neither
-    says: a wrong layer loads cleanly and only shows as poor acceptance."""
+    """The layers to tap: the option's, else the checkpoint's.
+
+    Raises:
+        CheckpointError: Neither says. A default would be a guess: with a wrong layer weights load,
+            and only acceptance is poor.
+    """
     taps = options.taps or published
     if not taps:
         raise CheckpointError(
             f"{options.checkpoint} does not say which target layers it reads; set drafter.taps. "
             "EAGLE-3's own release taps layers [1, L // 2 - 1, L - 4] of a target with L layers"
         )
-    wanted = len(published) if published else TAPS
-    if len(taps) != wanted:
+    expected = len(published) if published else TAPS
+    if len(taps) != expected:
         raise CheckpointError(
-            f"drafter.taps has {len(taps)} layers, and {options.checkpoint} reads {wanted}"
+            f"drafter.taps has {len(taps)} layers, and {options.checkpoint} reads {expected}"
         )
     return taps
