@@ -56,8 +56,8 @@ def main() -> None:
         {
             "nodes": nodes,
             "logits": [depth, vocabulary],
-            "heap_ms": median_ms("heap", nodes, depth, vocabulary, arguments.runs),
-            "levelled_ms": median_ms("by_level", nodes, depth, vocabulary, arguments.runs),
+            "search_ms": median_ms("search", nodes, depth, vocabulary, arguments.runs),
+            "by_level_ms": median_ms("by_level", nodes, depth, vocabulary, arguments.runs),
         }
         for nodes, depth, vocabulary in CASES
     ]
@@ -69,7 +69,7 @@ def main() -> None:
         size = "{} x {}".format(*row["logits"])
         print(  # noqa: T201
             f"{row['nodes']:>6}  {size:>10}  {row['heap_ms']:>6.2f} ms  "
-            f"{row['levelled_ms']:>6.2f} ms"
+            f"{row['by_level_ms']:>6.2f} ms"
         )
 
 

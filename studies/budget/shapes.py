@@ -1,4 +1,4 @@
-"""Trees to compare the best one with, of the same proposal and size: random ones and beams."""
+"""Random trees and beams of the same proposal and size, to compare best-first trees with."""
 
 import math
 import random
@@ -10,37 +10,38 @@ from draftwood.core.proposals import Proposal
 from draftwood.core.tree import TokenTree
 
 WIDTH = 32
-"""Most children of a node."""
+"""Largest number of children of a node."""
 
 Child = tuple[int, float, Any]
-"""A token, its log-probability given the path, and what `Conditionals.children` wants for it."""
+"""A token, its log-probability given the path, and its position for `Conditionals.children`."""
 
 
 class Conditionals:
-    """A proposal's conditional distributions, one path at a time."""
+    """A proposal's conditional distributions, read one path at a time."""
 
     def __init__(self, proposal: Proposal) -> None:
         self.proposal = proposal
         self.table = proposal.table(WIDTH)
         self.root: Any = 0 if self.table else proposal.root()
 
-    def children(self, at: Any) -> list[Child]:
-        """The likeliest tokens after a path, best first; those without probability left out."""
+    def children(self, position: Any) -> list[Child]:
+        """The most likely tokens after a path, best first, zero probabilities left out."""
         if self.table:
-            if at < 0:
+            if position < 0:
                 return []
-            rows = (self.table.tokens[at], self.table.log_q[at], self.table.next_row[at])
-            return [child for child in zip(*rows, strict=True) if child[1] > -math.inf]
-        if isinstance(at, tuple):
-            frontier, token = at
-            at = self.proposal.advance(frontier, torch.tensor([0]), torch.tensor([token]))
-        found = self.proposal.expand(at, WIDTH)
-        pairs = zip(found.tokens[0].tolist(), found.log_q[0].tolist(), strict=True)
-        return [(token, log_q, (at, token)) for token, log_q in pairs if log_q > -math.inf]
+            row = self.table.row(position)
+            children = zip(row.tokens, row.log_q, row.next_rows, strict=True)
+            return [child for child in children if child[1] > -math.inf]
+        if isinstance(position, tuple):
+            frontier, token = position
+            position = self.proposal.advance(frontier, torch.tensor([0]), torch.tensor([token]))
+        children = self.proposal.expand(position, WIDTH)
+        pairs = zip(children.tokens[0].tolist(), children.log_q[0].tolist(), strict=True)
+        return [(token, log_q, (position, token)) for token, log_q in pairs if log_q > -math.inf]
 
 
-class _Sapling:
-    """A tree that grows node by node."""
+class _TreeBuilder:
+    """A tree to which nodes are appended."""
 
     def __init__(self, anchor: int) -> None:
         self.tokens, self.parents, self.depths, self.log_rho = [anchor], [-1], [0], [0.0]
@@ -57,42 +58,43 @@ class _Sapling:
 
 
 def random_tree(
-    anchor: int, distributions: Conditionals, nodes: int, depth: int, rng: random.Random
+    anchor: int, conditionals: Conditionals, nodes: int, depth: int, rng: random.Random
 ) -> TokenTree:
-    """Node by node: any node of the tree so far, all alike, gets its best child that is not there
-    yet. Every prefix is a random tree of its size."""
-    tree = _Sapling(anchor)
-    waiting: dict[int, list[Child]] = {}
-    if depth > 0 and (first := distributions.children(distributions.root)):
-        waiting[0] = first[::-1]
-    while len(tree.tokens) <= nodes and waiting:
-        parent = rng.choice(list(waiting))
-        token, log_q, below = waiting[parent].pop()
-        if not waiting[parent]:
-            del waiting[parent]
+    """A random tree: at each step a node with further children, chosen uniformly, gets its next
+    best child. Every prefix is a random tree of its size."""
+    tree = _TreeBuilder(anchor)
+    remaining: dict[int, list[Child]] = {}
+    if depth > 0 and (first := conditionals.children(conditionals.root)):
+        remaining[0] = first[::-1]
+    while len(tree.tokens) <= nodes and remaining:
+        parent = rng.choice(list(remaining))
+        token, log_q, position = remaining[parent].pop()
+        if not remaining[parent]:
+            del remaining[parent]
         node = tree.add(parent, token, log_q)
-        if tree.depths[node] < depth and (more := distributions.children(below)):
-            waiting[node] = more[::-1]
+        if tree.depths[node] < depth and (more := conditionals.children(position)):
+            remaining[node] = more[::-1]
     return tree.tree()
 
 
-def beam(anchor: int, distributions: Conditionals, nodes: int, depth: int) -> TokenTree:
-    """Level by level the same number of best paths, as many as fill `nodes` down to `depth`."""
-    tree = _Sapling(anchor)
+def beam(anchor: int, conditionals: Conditionals, nodes: int, depth: int) -> TokenTree:
+    """The same number of best paths on each level, so that `nodes` reach down to `depth`."""
+    tree = _TreeBuilder(anchor)
     if depth < 1:
         return tree.tree()
     width = math.ceil(nodes / depth)
-    level: list[tuple[int, Any]] = [(0, distributions.root)]
+    level: list[tuple[int, Any]] = [(0, conditionals.root)]
     for _ in range(depth):
-        found = [
-            (tree.log_rho[parent] + log_q, parent, token, log_q, below)
-            for parent, at in level
-            for token, log_q, below in distributions.children(at)[:width]
+        candidates = [
+            (tree.log_rho[parent] + log_q, parent, token, log_q, position)
+            for parent, parent_position in level
+            for token, log_q, position in conditionals.children(parent_position)[:width]
         ]
-        found.sort(key=lambda child: -child[0])
+        candidates.sort(key=lambda candidate: -candidate[0])
+        width_left = min(width, nodes + 1 - len(tree.tokens))
         level = [
-            (tree.add(parent, token, log_q), below)
-            for _, parent, token, log_q, below in found[: min(width, nodes + 1 - len(tree.tokens))]
+            (tree.add(parent, token, log_q), position)
+            for _, parent, token, log_q, position in candidates[:width_left]
         ]
         if not level:
             break

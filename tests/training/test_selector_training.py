@@ -82,8 +82,8 @@ def test_held_out_text_is_judged_by_the_token_that_drafting_takes():
         greedy = []
         for _ in range(D):
             previous.append(greedy[-1] if greedy else 9)
-            greedy.append(table.tokens[row][0])
-            row = table.next_row[row][0]
+            greedy.append(table.row(row).tokens[0])
+            row = table.row(row).next_rows[0]
         found = model.selector.likeliest(logits, states, torch.tensor(previous))
     assert found.tolist() == greedy
     assert greedy != logits.argmax(-1).tolist()  # negative control: the selector has a say

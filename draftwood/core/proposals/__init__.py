@@ -1,19 +1,19 @@
-"""Proposals: the drafter's distribution over the next few tokens, one class per form of
-distribution.
+"""Proposals: the drafter's distributions over the next tokens, one class for each form.
 
-A proposal answers "given this path of draft tokens, what comes next?". The forms differ in what
-the answer depends on: nothing but the depth (*factorized*, DFlash), the parent token (*Markov*,
-DFlash 2), the K branch weights carried along the path (*mixture*, DBlast), or everything
-(*autoregressive*: a pass per level). Tree policies use this interface only, so every policy grows
-trees over every form.
+A proposal gives the distribution of the next token after any path of draft tokens. The forms
+differ in what it depends on: the depth (*factorized*, DFlash), the parent token (*Markov*,
+DFlash 2), K branch weights carried along the path (*mixture*, DBlast), or the whole path
+(*autoregressive*, a forward pass per level). Tree policies use this interface only, so every
+policy grows trees over every form.
 """
 
-from draftwood.core.proposals.base import Children, Frontier, Proposal, Table
+from draftwood.core.proposals.base import Children, Frontier, Proposal
 from draftwood.core.proposals.best_first_search import best_first_search
 from draftwood.core.proposals.factorized import FactorizedProposal
-from draftwood.core.proposals.lookup import LookupPaths, LookupProposal, lazy_table
+from draftwood.core.proposals.lookup import LookupPaths, LookupProposal
 from draftwood.core.proposals.markov import MarkovProposal
 from draftwood.core.proposals.mixture import MixtureProposal
+from draftwood.core.proposals.table import Path, Row, Table, path_table
 from draftwood.core.proposals.vocabulary import Vocabulary
 
 __all__ = [
@@ -24,9 +24,11 @@ __all__ = [
     "LookupProposal",
     "MarkovProposal",
     "MixtureProposal",
+    "Path",
     "Proposal",
+    "Row",
     "Table",
     "Vocabulary",
     "best_first_search",
-    "lazy_table",
+    "path_table",
 ]

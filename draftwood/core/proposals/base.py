@@ -1,22 +1,24 @@
-"""The interface of a proposal, and what it hands to tree policies."""
+"""The interface of a proposal, and what it gives to tree policies."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import torch
 from attrs import frozen
 from torch import Tensor
 
 from draftwood.core.options import Sampling
+from draftwood.core.proposals.table import Table
 
 
 @frozen(eq=False)
 class Frontier:
-    """F nodes of equal depth from which a proposal can go on.
+    """F nodes of equal depth whose children a proposal can give.
 
-    depth: of the nodes, 0 for the root. size: F. state: what the proposal needs to know of each
-    node's path, of its own making; nobody else looks inside.
+    Attributes:
+        depth: Depth of the nodes, 0 for the root.
+        size: F.
+        state: What the proposal keeps of each node's path. Private to the proposal.
     """
 
     depth: int
@@ -26,72 +28,34 @@ class Frontier:
 
 @frozen(eq=False)
 class Children:
-    """tokens: (F, k) int64 target ids; log_q: (F, k) conditional log-probabilities, best first,
-    equal ones by token id. k may be smaller than asked where the distribution has fewer tokens;
-    tokens of probability zero are -inf and never become nodes. unlisted_bound: (F,) float64, more
-    than the log q of any token that was not looked at; None where all were."""
+    """The most likely next tokens of each node of a frontier.
+
+    Attributes:
+        tokens: (F, k) int64 target ids. k may be smaller than requested where the distribution has
+            fewer tokens.
+        log_q: (F, k) conditional log-probabilities, highest first, equal ones by token id. Tokens
+            of probability zero are -inf and never become nodes.
+        unlisted_bound: (F,) float64, above the log q of every token that was not examined; None
+            where all were.
+    """
 
     tokens: Tensor
     log_q: Tensor
     unlisted_bound: Tensor | None = None
 
 
-Row = tuple[Sequence[int], Sequence[float], Sequence[int]]
-
-
-@frozen(eq=False)
-class Table:
-    """A whole proposal on the host, for distributions with few distinct conditionals: what a heap
-    needs.
-
-    Row 0 is the root's. Row r lists tokens[r] with log_q[r], best first (ties by token id), and
-    next_row[r][j], the row of the distribution after tokens[r][j], or -1 where the proposal ends.
-    Rows may be made when they are looked at: they are only ever indexed, by what next_row names.
-    """
-
-    tokens: list[list[int]]
-    log_q: list[list[float]]
-    next_row: list[list[int]]
-
-    def row(self, at: int) -> Row:
-        """(tokens, log_q, next_row) of a row number."""
-        return self.tokens[at], self.log_q[at], self.next_row[at]
-
-    @staticmethod
-    def of_rows(row: Callable[[int], Row]) -> "Table":
-        """A table whose rows are made when they are looked at. row: as the method, and the same at
-        every call."""
-        tokens, log_q, next_row = (cast(Any, _Column(row, part)) for part in range(3))
-        return _MadeTable(tokens, log_q, next_row, row)
-
-
-@frozen(eq=False)
-class _MadeTable(Table):
-    made: Callable[[int], Row]
-
-    def row(self, at: int) -> Row:
-        return self.made(at)
-
-
-class _Column:
-    """One part of each row, by row number."""
-
-    def __init__(self, row: Callable[[int], Row], part: int) -> None:
-        self.row, self.part = row, part
-
-    def __getitem__(self, at: int) -> Any:
-        return self.row(at)[self.part]
-
-
 class Proposal(ABC):
-    """Conditional next-token distributions along tree paths, from one or more drafter passes.
+    """Conditional next-token distributions along tree paths.
 
-    max_depth: deepest node it can give. passes: how often the drafter's model ran for it; 0 for
-    what was looked up. pass_per_level: whether `advance` runs the drafter. min_score_temperature:
-    the lowest temperature that trees are scored at unasked. Below it a distribution promises far
-    more than it keeps: at 0.3 one predicted 5.4 tokens a round where 2.3 came, and at 0 every tree
-    collapses to a chain. sampling: the temperature and filters that its distributions have. device:
-    where its distributions lie."""
+    Attributes:
+        max_depth: Deepest node that it can propose.
+        passes: Forward passes of the drafter's model that made it; 0 for a look-up.
+        pass_per_level: Whether `advance` runs the drafter's model.
+        min_score_temperature: Lowest temperature at which trees are scored by default. Below it
+            path scores overstate acceptance: at 0.3 they predicted 5.4 tokens a round where 2.3
+            were accepted, and at 0 every tree becomes a chain.
+        sampling: Temperature and filters of its distributions.
+    """
 
     max_depth: int
     passes: int = 1
@@ -101,6 +65,7 @@ class Proposal(ABC):
 
     @property
     def device(self) -> torch.device:
+        """Where its distributions are."""
         return torch.device("cpu")
 
     @abstractmethod
@@ -113,27 +78,37 @@ class Proposal(ABC):
 
     @abstractmethod
     def advance(self, at: Frontier, rows: Tensor, tokens: Tensor) -> Frontier:
-        """The frontier of kept children: child i is `tokens[i]` under node `rows[i]` of `at`.
+        """The frontier of kept children.
 
-        rows, tokens: (F',) int64. Call only for nodes that are kept: it may cost a pass.
+        Call it for kept nodes only: it may cost a forward pass.
+
+        Args:
+            at: The frontier of the parents.
+            rows: (F',) int64, the parent of each child, as a row of `at`.
+            tokens: (F',) int64 target ids of the children.
         """
 
     @abstractmethod
     def probs(self, at: Frontier) -> Tensor:
-        """(F, V) next-token distributions over the target's vocabulary: exactly what draws must
-        use."""
+        """(F, V) next-token distributions over the target's vocabulary, which draws must use."""
 
     def tempered(self, temperature: float) -> "Proposal":
-        """The same proposal with its distributions at another temperature, filters unchanged: for
-        scoring deterministic trees. A proposal without a temperature returns itself."""
+        """The same proposal at another temperature, filters unchanged, for scoring trees.
+
+        A proposal without a temperature returns itself.
+        """
         return self
 
     def shortlisted(self, width: int) -> "Proposal":
-        """A cheaper form whose `expand` looks at few tokens, the more the larger `width` is, and
-        says what it may have missed; itself where that is no saving."""
+        """A cheaper form whose `expand` examines about `width` tokens and bounds all others.
+
+        Returns itself where that saves nothing.
+        """
         return self
 
     def table(self, k: int) -> Table | None:
-        """Everything a heap needs with the k best tokens of each conditional, in one copy to the
-        host, or None if the distribution has too many distinct conditionals."""
+        """The k most likely tokens of each conditional, in one copy to the host.
+
+        None if the proposal has too many distinct conditionals.
+        """
         return None

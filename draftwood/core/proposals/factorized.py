@@ -6,22 +6,26 @@ from torch import Tensor
 
 from draftwood.core.distributions import sampling_probs, stable_topk
 from draftwood.core.options import Sampling
-from draftwood.core.proposals.base import Children, Frontier, Proposal, Table
+from draftwood.core.proposals.base import Children, Frontier, Proposal
+from draftwood.core.proposals.table import Row, Table
 from draftwood.core.proposals.vocabulary import Vocabulary
 
 
 @frozen(eq=False)
 class FactorizedProposal(Proposal):
-    """Independent positions: the distribution at depth d does not depend on the path (DFlash,
-    2602.06036).
+    """Independent positions: a distribution depends on the depth alone (DFlash, arXiv 2602.06036).
 
-    logits: (D, V_draft), row d for the token at depth d + 1. One pass serves the whole tree.
+    One forward pass serves the whole tree.
+
+    Attributes:
+        logits: (D, V_draft); row d is for the token at depth d + 1.
+        vocabulary: Maps draft ids to target ids.
     """
 
     logits: Tensor
     sampling: Sampling
     vocabulary: Vocabulary
-    _cache: dict[str, Tensor] = field(factory=dict, init=False, repr=False)
+    _cache: list[Tensor] = field(factory=list, init=False, repr=False)
 
     @property
     def max_depth(self) -> int:  # type: ignore[override]
@@ -32,21 +36,21 @@ class FactorizedProposal(Proposal):
         return self.logits.device
 
     def tempered(self, temperature: float) -> "FactorizedProposal":
-        return FactorizedProposal(
-            self.logits, evolve(self.sampling, temperature=temperature), self.vocabulary
-        )
+        sampling = evolve(self.sampling, temperature=temperature)
+        return FactorizedProposal(self.logits, sampling, self.vocabulary)
 
     @property
-    def _distributions(self) -> Tensor:
-        if "distributions" not in self._cache:
-            self._cache["distributions"] = sampling_probs(self.logits, self.sampling)
-        return self._cache["distributions"]
+    def _probs(self) -> Tensor:
+        """(D, V_draft), computed once."""
+        if not self._cache:
+            self._cache.append(sampling_probs(self.logits, self.sampling))
+        return self._cache[0]
 
     def root(self) -> Frontier:
         return Frontier(0, 1)
 
     def expand(self, at: Frontier, k: int) -> Children:
-        tokens, probs = stable_topk(self._distributions[at.depth], k, self.vocabulary.ids)
+        tokens, probs = stable_topk(self._probs[at.depth], k, self.vocabulary.ids)
         shape = (at.size, tokens.shape[-1])
         return Children(tokens.expand(shape), probs.double().log().expand(shape))
 
@@ -54,14 +58,16 @@ class FactorizedProposal(Proposal):
         return Frontier(at.depth + 1, rows.shape[0])
 
     def probs(self, at: Frontier) -> Tensor:
-        row = self.vocabulary.scatter(self._distributions[at.depth])
-        return row.expand(at.size, -1)
+        return self.vocabulary.scatter(self._probs[at.depth]).expand(at.size, -1)
 
     def table(self, k: int) -> Table:
-        tokens, probs = stable_topk(self._distributions, k, self.vocabulary.ids)
-        width, depth = tokens.shape[-1], self.max_depth
-        return Table(
-            tokens.tolist(),
-            probs.double().log().tolist(),
-            [[d + 1 if d + 1 < depth else -1] * width for d in range(depth)],
-        )
+        tokens, probs = stable_topk(self._probs, k, self.vocabulary.ids)
+        next_rows = [*range(1, self.max_depth), -1]
+        width = tokens.shape[-1]
+        rows = [
+            Row(row_tokens, log_q, [next_row] * width)
+            for row_tokens, log_q, next_row in zip(
+                tokens.tolist(), probs.double().log().tolist(), next_rows, strict=True
+            )
+        ]
+        return Table(rows.__getitem__)

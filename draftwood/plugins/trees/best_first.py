@@ -51,11 +51,11 @@ class BestFirst(TreePolicy):
             return TokenTree.root(anchor)
         proposal = scored(proposal, self.options.score_temperature)
         form = self.options.form
-        if form == "heap" or (form == "auto" and proposal.device.type == "cpu"):
+        if form == "search" or (form == "auto" and proposal.device.type == "cpu"):
             tree = _by_heap(anchor, proposal, nodes, depth, limits.floors)
             if tree is not None:
                 return tree
-            if form == "heap":
+            if form == "search":
                 raise TreeError(
                     f"{type(proposal).__name__} has no table for a heap to search; "
                     "use form: auto or by_level"

@@ -47,12 +47,12 @@ def _look_up(table: Table, levels: Sequence[Sequence[tuple[int, ...]]]) -> list[
         for path in level:
             score, row = at.get(path[:-1], (0.0, -1))
             rank = path[-1]
-            if row < 0 or rank >= len(table.tokens[row]):
+            if row < 0 or rank >= len((children := table.row(row)).tokens):
                 continue
-            score += table.log_q[row][rank]
+            score += children.log_q[rank]
             if score > -torch.inf:
-                found.append((score, path, table.tokens[row][rank]))
-                at[path] = (score, table.next_row[row][rank])
+                found.append((score, path, children.tokens[rank]))
+                at[path] = (score, children.next_rows[rank])
     return found
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from draftwood.core.generation import Pipeline
 from draftwood.core.interfaces import DraftWork
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import LookupProposal
+from draftwood.core.proposals import LookupProposal, best_first_search
 from draftwood.core.randomness import Seeded
 from draftwood.core.values import Limits
 from draftwood.plugins.controllers.fixed import Fixed
@@ -20,7 +20,7 @@ from draftwood.plugins.controllers.options import FixedOptions
 from draftwood.plugins.drafters.ngram.drafter import Ngram
 from draftwood.plugins.drafters.ngram.index import FADE, MEMORY, PRIOR, WIDTH, SuffixIndex
 from draftwood.plugins.drafters.options import NgramOptions
-from draftwood.plugins.trees.best_first import BestFirst, best_first_search
+from draftwood.plugins.trees.best_first import BestFirst
 from draftwood.plugins.trees.by_level import grow_by_level
 from draftwood.plugins.trees.options import BestFirstOptions
 from draftwood.testing import OracleTarget

@@ -14,7 +14,14 @@ from draftwood.core.generation import Pipeline
 from draftwood.core.hf import load_target
 from draftwood.core.interfaces import DraftWork, Target
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import FactorizedProposal, Frontier, LookupPaths, Proposal, Vocabulary
+from draftwood.core.proposals import (
+    FactorizedProposal,
+    Frontier,
+    LookupPaths,
+    Proposal,
+    Vocabulary,
+    best_first_search,
+)
 from draftwood.core.randomness import Seeded
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Limits
@@ -22,7 +29,6 @@ from draftwood.plugins.drafters.ngram.drafter import Ngram
 from draftwood.plugins.drafters.options import NgramOptions, UnionOptions
 from draftwood.plugins.drafters.union.proposal import UnionProposal
 from draftwood.plugins.drafters.union.trust import Trust
-from draftwood.plugins.trees.best_first import best_first_search
 from draftwood.plugins.trees.by_level import grow_by_level
 from draftwood.testing import OracleDrafter, OracleTarget, ToyPipeline
 from draftwood.testing.suites import DrafterSuite
@@ -172,8 +178,8 @@ def test_a_path_may_leave_what_one_source_lists_and_come_back() -> None:
     def after(*path: int) -> list[int]:
         row = 0
         for token in path:
-            row = table.next_row[row][list(table.tokens[row]).index(token)]
-        return list(table.tokens[row])
+            row = table.row(row).next_rows[list(table.row(row).tokens).index(token)]
+        return list(table.row(row).tokens)
 
     assert {7, 30} <= set(after())
     assert after(30)[0] == 7

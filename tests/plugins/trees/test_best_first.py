@@ -16,12 +16,16 @@ from draftwood.core.proposals import (
     MarkovProposal,
     MixtureProposal,
     Proposal,
+    Row,
+    Table,
     Vocabulary,
+    best_first_search,
 )
 from draftwood.core.randomness import Seeded
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Limits
-from draftwood.plugins.trees.best_first import WIDTH, BestFirst, best_first_search, grow_by_level
+from draftwood.plugins.trees.best_first import WIDTH, BestFirst
+from draftwood.plugins.trees.by_level import grow_by_level
 from draftwood.plugins.trees.options import BestFirstOptions
 
 from .reference import (
@@ -41,7 +45,7 @@ from .reference import (
 ANCHOR = 3
 
 
-def by_heap(proposal: Proposal, nodes: int, depth: int) -> TokenTree:
+def by_search(proposal: Proposal, nodes: int, depth: int) -> TokenTree:
     table = proposal.table(nodes)
     assert table is not None
     return best_first_search(ANCHOR, table, nodes, depth).validate()
@@ -68,14 +72,14 @@ def same(left: TokenTree, right: TokenTree) -> bool:
 def test_both_forms_are_the_brute_force_tree(proposal: Proposal, nodes: int, depth: int) -> None:
     depth = min(depth, proposal.max_depth)
     expected = brute_force(proposal, nodes, depth)
-    assert listed(by_heap(proposal, nodes, depth)) == expected
+    assert listed(by_search(proposal, nodes, depth)) == expected
     assert listed(by_levels(proposal, nodes, depth)) == expected
 
 
 @given(st.one_of(tree_distributions(), point_paths()), st.integers(1, 40))
 def test_the_two_forms_are_one_tree(proposal: Proposal, nodes: int) -> None:
     depth = proposal.max_depth
-    assert same(by_heap(proposal, nodes, depth), by_levels(proposal, nodes, depth))
+    assert same(by_search(proposal, nodes, depth), by_levels(proposal, nodes, depth))
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 300), st.sampled_from([1.0, 3.0, 12.0]))
@@ -85,16 +89,16 @@ def test_the_two_forms_are_one_tree_on_large_distributions(
     generator = torch.Generator().manual_seed(seed)
     logits = (torch.randn(7, 61, generator=generator) * sharpness).round(decimals=1)
     proposal = FactorizedProposal(logits, Sampling(1.0), Vocabulary(61))
-    assert same(by_heap(proposal, nodes, 7), by_levels(proposal, nodes, 7))
+    assert same(by_search(proposal, nodes, 7), by_levels(proposal, nodes, 7))
 
 
 @pytest.mark.parametrize("nodes", [20, 61, 200])
 def test_a_tree_that_wants_more_than_the_first_table_gets_it(nodes: int) -> None:
     logits = torch.randn(5, 400, generator=torch.Generator().manual_seed(1)) * 0.3
     proposal = FactorizedProposal(logits, Sampling(1.0), Vocabulary(400))
-    wide = by_heap(proposal, nodes, 5)
+    wide = by_search(proposal, nodes, 5)
     assert len(set(wide.token_list)) > WIDTH
-    assert same(grow(proposal, Limits(nodes), form="heap"), wide)
+    assert same(grow(proposal, Limits(nodes), form="search"), wide)
     # Negative control: a table that is too narrow is not taken for the whole distribution.
     table = proposal.table(WIDTH)
     assert table is not None
@@ -119,17 +123,20 @@ def test_growing_ends_at_the_first_node_below_its_floor() -> None:
 def test_ties_at_the_boundary_of_top_k_are_what_the_comparison_catches() -> None:
     """Negative control: the order that `topk` leaves open among equal ones is another tree."""
     proposal = factorized([[0.25] * 4, [0.25] * 4])
-    tree = by_heap(proposal, 6, 2)
+    tree = by_search(proposal, 6, 2)
     assert tree.token_list == [ANCHOR, 0, 1, 2, 3, 0, 1]
     reversed_ids = FactorizedProposal(
         proposal.logits, proposal.sampling, Vocabulary(4, torch.tensor([3, 2, 1, 0]))
     )
-    assert same(by_heap(reversed_ids, 6, 2), tree)
+    assert same(by_search(reversed_ids, 6, 2), tree)
     table = reversed_ids.table(6)
     assert table is not None
-    for row in table.tokens:
-        row.reverse()
-    assert not same(best_first_search(ANCHOR, table, 6, 2), tree)
+
+    def reversed_row(index: int) -> Row:
+        row = table.row(index)
+        return Row(row.tokens[::-1], row.log_q, row.next_rows)
+
+    assert not same(best_first_search(ANCHOR, Table(reversed_row), 6, 2), tree)
 
 
 @given(tree_distributions(), st.integers(1, 30))
@@ -183,7 +190,7 @@ def test_a_tree_grown_level_by_level_is_not_concave() -> None:
 def test_limits_and_options_are_respected(
     proposal: Proposal, nodes: int, depth: int, most: int
 ) -> None:
-    for form in ("heap", "by_level"):
+    for form in ("search", "by_level"):
         tree = grow(proposal, Limits(nodes, depth), max_nodes=most, form=form)
         assert tree.nodes <= min(nodes, most)
         assert max(tree.depth_list) <= min(depth, proposal.max_depth)
@@ -240,7 +247,7 @@ def test_joining_the_branches_best_tokens_is_what_the_comparison_catches() -> No
 
 def test_tokens_of_probability_zero_never_become_nodes() -> None:
     proposal = factorized([[0.0, 1.0, 0.0], [0.5, 0.0, 0.5]])
-    for form in ("heap", "by_level"):
+    for form in ("search", "by_level"):
         tree = grow(proposal, Limits(50), form=form)
         assert listed(tree) == [
             (0.0, (1,)),
@@ -285,7 +292,7 @@ def test_a_node_that_cannot_pay_for_its_place_is_not_gone_on_from() -> None:
         advanced: list[int] = []
         limits = Limits(30, floors=(-math.inf, *[math.log(floor)] * 29))
         tree = grow(PerLevel(factorized(distributions), advanced), limits)
-        assert listed(tree) == listed(grow(factorized(distributions), limits, form="heap"))
+        assert listed(tree) == listed(grow(factorized(distributions), limits, form="search"))
         assert sum(advanced) <= tree.nodes
     assert tree.nodes == 1
     # Negative control: without floors thirty nodes are kept, and more gone on from.
@@ -299,7 +306,7 @@ def test_floors_that_fall_leave_both_forms_the_same_nodes() -> None:
     distributions = [[0.6, 0.3, 0.1]] * 4
     floors = (-math.inf, *map(math.log, (0.3, 0.2, 0.1, 0.1, 0.1, 0.05)), *[math.log(0.05)] * 13)
     limits = Limits(20, floors=floors)
-    whole = grow(factorized(distributions), limits, form="heap")
+    whole = grow(factorized(distributions), limits, form="search")
     assert min(whole.log_rho_list) < floors[1]  # the first finite floor would have ended it
     kept = set(listed(whole))
     assert kept <= set(listed(grow(factorized(distributions), limits, form="by_level")))
@@ -340,25 +347,25 @@ def test_filters_hold_for_scores_too() -> None:
     assert grow(proposal, Limits(3)).token_list[1:] == [0, 1]
 
 
-def test_a_heap_without_a_table_says_what_to_do() -> None:
+def test_search_without_a_table_raises_and_auto_grows_by_level() -> None:
     proposal = PerLevel(factorized([[0.5, 0.5]]), [])
     with pytest.raises(TreeError, match=r"PerLevel has no table.*auto or by_level"):
-        grow(proposal, Limits(2), form="heap")
+        grow(proposal, Limits(2), form="search")
     assert grow(proposal, Limits(2)).nodes == 2
 
 
-def test_auto_uses_the_heap_on_the_host_and_levels_elsewhere(
+def test_auto_searches_on_the_host_and_grows_by_level_on_other_devices(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(*_: object) -> TokenTree:
-        raise AssertionError("the heap copies the distribution to the host")
+        raise AssertionError("the search copies the distributions to the host")
 
-    monkeypatch.setattr("draftwood.plugins.trees.best_first.heap", refuse)
+    monkeypatch.setattr("draftwood.plugins.trees.best_first.best_first_search", refuse)
     with pytest.raises(AssertionError):
         grow(factorized([[0.5, 0.5]]), Limits(2))
-    elsewhere = property(lambda self: torch.device("meta"))
-    monkeypatch.setattr(FactorizedProposal, "device", elsewhere)
+    other_device = property(lambda self: torch.device("meta"))
+    monkeypatch.setattr(FactorizedProposal, "device", other_device)
     monkeypatch.setattr(
-        "draftwood.plugins.trees.best_first.by_level", lambda *_, **__: TokenTree.root(1)
+        "draftwood.plugins.trees.best_first.grow_by_level", lambda *_, **__: TokenTree.root(1)
     )
     assert grow(factorized([[0.5, 0.5]]), Limits(2)).nodes == 0

@@ -81,8 +81,8 @@ class Tabled:
         return self._said(0)
 
     def after(self, before: Said, path: Path) -> Said | None:
-        tokens = self.table.tokens[before.place]
-        rows = self.table.next_row[before.place]
+        known = self.table.row(before.place)
+        tokens, rows = known.tokens, known.next_rows
         if len(set(rows)) == 1:
             return self._said(rows[0])
         return self._said(rows[tokens.index(path[-1])]) if path[-1] in tokens else None
@@ -91,7 +91,7 @@ class Tabled:
         if row not in self._rows:
             self._rows[row] = None
             if row >= 0:
-                pairs = zip(self.table.tokens[row], self.table.log_q[row], strict=True)
+                pairs = zip(self.table.row(row).tokens, self.table.row(row).log_q, strict=True)
                 chances = {token: math.exp(log_q) for token, log_q in pairs if log_q > -math.inf}
                 self._rows[row] = Said(chances, UNLISTED, row)
         return self._rows[row]

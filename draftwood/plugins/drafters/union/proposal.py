@@ -6,7 +6,7 @@ from torch import Tensor
 
 from draftwood.core.distributions import filtered, stable_topk
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import Children, Frontier, LookupProposal, Proposal, Table, lazy_table
+from draftwood.core.proposals import Children, Frontier, LookupProposal, Proposal, Table, path_table
 from draftwood.plugins.drafters.union.host import (
     LISTED,
     Guessed,
@@ -98,7 +98,7 @@ class UnionProposal(Proposal):
         if len(known) < len(listings):
             return None
         mixture = HostMixture(known, self.weights)
-        return lazy_table(mixture.following, self.max_depth, k)
+        return path_table(mixture.following, self.max_depth, k)
 
     def probs(self, at: Frontier) -> Tensor:
         mixed = self._mixed(at)

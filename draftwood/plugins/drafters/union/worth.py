@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from attrs import evolve, frozen
 
-from draftwood.core.proposals import best_first_search, lazy_table
+from draftwood.core.proposals import best_first_search, path_table
 
 NODES = 12
 """Paths over which promises are compared: about what a round verifies on slow machines, where a
@@ -66,7 +66,7 @@ def promised(
 
     following: (token, log chance) of what may follow a path, best first.
     """
-    tree = best_first_search(0, lazy_table(following, depth, nodes), nodes, depth)
+    tree = best_first_search(0, path_table(following, depth, nodes), nodes, depth)
     assert tree is not None, "a table of as many tokens as there are nodes leaves none out"
     return float(tree.expected_tokens()[-1])
 
