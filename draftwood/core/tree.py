@@ -12,6 +12,7 @@ from draftwood.core.draws import Draws
 from draftwood.core.errors import TreeError
 
 _COLUMNS = ("tokens", "parents", "depths", "log_rho")
+_LARGEST = 2**32  # more tokens than any vocabulary has
 
 
 @frozen(eq=False)
@@ -229,7 +230,7 @@ class TokenTree:
         if anchor is not None and tokens[0] != anchor:
             raise TreeError(f"node 0 holds token {tokens[0]}; the anchor is token {anchor}")
         above = parents[1:]
-        if node := _first(above.astype(np.uint64) > np.arange(len(above), dtype=np.uint64)):
+        if node := _first(above.view(np.uint64) > np.arange(len(above), dtype=np.uint64)):
             raise TreeError(f"node {node} has parent {parents[node]}; parents precede children")
         if node := _first(depths[1:] != depths[above] + 1):
             raise TreeError(
@@ -237,12 +238,11 @@ class TokenTree:
             )
         if depth is not None and depths.max() > depth:
             raise TreeError(f"the tree is {depths.max()} deep; the limit is {depth}")
-        width = int(tokens.max()) + 1
-        if tokens.min() < 0 or (vocab_size is not None and width > vocab_size):
-            node = int((tokens < 0).argmax() if tokens.min() < 0 else tokens.argmax())
+        # As unsigned integers, negative tokens are the largest.
+        width = int(tokens.view(np.uint64).max()) + 1
+        if width > (_LARGEST if vocab_size is None else vocab_size):
+            node = int(tokens.view(np.uint64).argmax())
             raise TreeError(f"node {node} holds token {tokens[node]}, outside the vocabulary")
-        if node := _first(np.isnan(log_rho[1:])):
-            raise TreeError(f"node {node} has a log_rho of NaN")
         if self.draws is Draws.CHAIN and not self.is_chain:
             raise TreeError("a tree of chain draws must be one path")
         if self.draws is not Draws.IID:

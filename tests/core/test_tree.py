@@ -32,7 +32,6 @@ MALFORMED: dict[str, tuple[Callable[[], TokenTree], str]] = {
     "no root": (lambda: tree(parents=[0, 0, 0, 1]), "node 0 must be a root"),
     "a root with a score": (lambda: tree(log_rho=[-1.0, -1.0, -1.0, -2.0]), "must be a root"),
     "a wrong depth": (lambda: tree(depths=[0, 1, 2, 2]), "node 2 has depth 2; its parent has 0"),
-    "a score of NaN": (lambda: tree(log_rho=[0.0, -1.0, float("nan"), -2.0]), "node 2 .* NaN"),
     "another anchor": (lambda: tree(tokens=[4, 1, 2, 1]), "holds token 4; the anchor is token 5"),
     "a negative token": (lambda: tree(tokens=[5, 1, -2, 1]), "node 2 holds token -2"),
     "a token outside the vocabulary": (lambda: tree(tokens=[5, 1, 2, 9]), "node 3 holds token 9"),
