@@ -148,7 +148,7 @@ FAULTS: dict[str, tuple[Callable[[Path, str], object], str]] = {
         lambda folder, _: configured(folder, lambda c: c.update(draft_vocab_size=32)),
         r"needs its own lm_head.weight and d2t|d2t is \(64,\), and config.json makes it \(32,\)",
     ),
-    "cut off": (lambda folder, _: shortened(folder), "it was cut off"),
+    "cut off": (lambda folder, _: shortened(folder), "it was truncated"),
     "no weights": (
         lambda folder, _: (folder / "model.safetensors").unlink(),
         "neither model.safetensors nor model.safetensors.index.json",
@@ -227,9 +227,9 @@ def test_what_is_of_no_known_kind_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda b: b[:4], "cut off in its header"),
-        (lambda b: b[:100], "cut off in its header"),
-        (lambda b: b + b"\0", "it was added to"),
+        (lambda b: b[:4], "truncated in its header"),
+        (lambda b: b[:100], "truncated in its header"),
+        (lambda b: b + b"\0", "has additional bytes"),
         (lambda b: b[:8] + b"x" + b[9:], "not a safetensors header"),
         (lambda b: b.replace(b'"shape":[64,192]', b'"shape":[64,193]'), "cannot lie at bytes"),
     ],
@@ -296,7 +296,7 @@ def test_the_layouts_count_layers_each_in_its_own_way(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"final_logit_softcapping": 30.0}, "cannot say: final_logit_softcapping"),
+        ({"final_logit_softcapping": 30.0}, "cannot represent: final_logit_softcapping"),
         ({"is_causal": True}, "is_causal with layers of full attention"),
         ({"input_embedding_scale": 8.0}, "input_embedding_scale"),
     ],
@@ -329,7 +329,7 @@ def test_only_what_has_the_layout_is_converted_to_it(tmp_path: Path) -> None:
         convert(FIXTURES / "zlab/dflash2", out, "transformers")
     with pytest.raises(CheckpointError, match="is eagle3, which is not published in the zlab lay"):
         convert(FIXTURES / "speculators/eagle3", out, "zlab")
-    with pytest.raises(CheckpointError, match="causal_lm, which no other layout has"):
+    with pytest.raises(CheckpointError, match="causal_lm, which has no other layout"):
         convert(FIXTURES / "zlab/target", out, "zlab")
     with pytest.raises(CheckpointError, match="in the zlab layout already"):
         convert(FIXTURES / "zlab/dflash", out, "zlab")
@@ -342,7 +342,7 @@ def test_only_what_has_the_layout_is_converted_to_it(tmp_path: Path) -> None:
 def test_a_vocabulary_that_a_checkpoint_does_not_say_is_the_targets(tmp_path: Path) -> None:
     own = made("transformers dflash", tmp_path / "own")
     assert describe(own).vocabulary is None
-    with pytest.raises(CheckpointError, match="name the target's folder with --target"):
+    with pytest.raises(CheckpointError, match="pass the target's folder with --target"):
         convert(own, tmp_path / "out", "zlab", target="some/model")
     convert(own, tmp_path / "out", "zlab", target=str(FIXTURES / "zlab/target"))
     assert describe(tmp_path / "out").vocabulary == Mapped(96, 96)

@@ -1,1 +1,1 @@
-"""What drafters with a checkpoint of their own share: its files, its layers' parts, their cache."""
+"""Shared by drafters with checkpoints: config and weights, layers, K/V cache, base network."""

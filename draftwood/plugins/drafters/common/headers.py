@@ -1,7 +1,7 @@
-"""What safetensors files say of themselves, checked against their size. Imports no torch.
+"""Headers of safetensors files, checked against the files' sizes. Imports no torch.
 
 A file is 8 bytes of length (little endian), that many bytes of JSON with each tensor's dtype, shape
-and place, and then the tensors. A download that was cut off still has the whole header.
+and offsets, and then the tensors. A truncated download still has the whole header.
 """
 
 import json
@@ -27,7 +27,7 @@ WIDTHS = {
 
 @frozen
 class Entry:
-    """A tensor as its header describes it."""
+    """Dtype and shape of a tensor."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -36,7 +36,8 @@ class Entry:
 def weight_files(folder: Path) -> list[Path]:
     """The safetensors files of a checkpoint folder; empty if it has none.
 
-    Raises CheckpointError if the index of a sharded one is malformed or a shard is missing.
+    Raises:
+        CheckpointError: The index of a sharded checkpoint is malformed, or a shard is missing.
     """
     if (folder / SINGLE).is_file():
         return [folder / SINGLE]
@@ -48,33 +49,34 @@ def weight_files(folder: Path) -> list[Path]:
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise CheckpointError(f"{index}: no weight_map of tensor to file ({error!r})") from error
     if missing := [shard for shard in shards if not (folder / shard).is_file()]:
-        raise CheckpointError(f"{folder}: {INDEX} names {', '.join(missing)}: not there")
+        raise CheckpointError(f"{folder}: {INDEX} names missing files: {', '.join(missing)}")
     return [folder / shard for shard in shards]
 
 
 def read_header(path: Path) -> dict[str, Entry]:
-    """The tensors of one file by name; reads nothing but its header.
+    """The tensors of one file by name; reads only its header.
 
-    Raises CheckpointError if it is no safetensors file, if a tensor's place does not have the
-    size of its shape, or if the places do not fill the file exactly.
+    Raises:
+        CheckpointError: It is not a safetensors file, the offsets of a tensor do not match its
+            shape, or the tensors do not fill the file exactly.
     """
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if size < 8 or length > size - 8:
-            raise CheckpointError(f"{path}: not a safetensors file, or one cut off in its header")
+            raise CheckpointError(f"{path}: not a safetensors file, or truncated in its header")
         try:
             header: dict[str, Any] = json.loads(file.read(length))
             header.pop("__metadata__", None)
-            places = [(*entry["data_offsets"], name) for name, entry in header.items()]
-            found = {
+            offsets = sorted((*entry["data_offsets"], name) for name, entry in header.items())
+            entries = {
                 name: Entry(entry["dtype"], tuple(entry["shape"])) for name, entry in header.items()
             }
         except (ValueError, KeyError, AttributeError, TypeError) as error:
             raise CheckpointError(f"{path}: not a safetensors header ({error!r})") from error
     at = 0
-    for begin, end, name in sorted(places):
-        entry = found[name]
+    for begin, end, name in offsets:
+        entry = entries[name]
         needed = WIDTHS.get(entry.dtype, 0) * math.prod(entry.shape)
         if begin != at or (needed and end - begin != needed):
             raise CheckpointError(
@@ -82,16 +84,17 @@ def read_header(path: Path) -> dict[str, Entry]:
                 f"to {end}, behind {at}"
             )
         at = end
-    if 8 + length + at != size:
+    described = 8 + length + at
+    if described != size:
         raise CheckpointError(
-            f"{path}: its header describes {8 + length + at} bytes and it has {size}: it was "
-            f"{'cut off' if size < 8 + length + at else 'added to'}"
+            f"{path}: its header describes {described} bytes and it has {size}: it "
+            f"{'was truncated' if size < described else 'has additional bytes'}"
         )
-    return found
+    return entries
 
 
 def read_headers(folder: Path) -> dict[str, Entry]:
-    """The tensors of all of a folder's safetensors files. Raises CheckpointError if it has none."""
+    """The tensors of all safetensors files of a folder, of which there must be one."""
     files = weight_files(folder)
     if not files:
         raise missing_weights(folder)
@@ -99,10 +102,10 @@ def read_headers(folder: Path) -> dict[str, Entry]:
 
 
 def missing_weights(folder: Path) -> CheckpointError:
-    """What to say of a folder without safetensors."""
+    """The error for a folder without safetensors files."""
     if (folder / PICKLE).is_file():
         return CheckpointError(
             f"{folder}: the only weights are {PICKLE}, a pickle; convert them to {SINGLE}, or set "
             "allow_pickle: true if you trust their author"
         )
-    return CheckpointError(f"{folder}: neither {SINGLE} nor {INDEX} is there")
+    return CheckpointError(f"{folder}: has neither {SINGLE} nor {INDEX}")

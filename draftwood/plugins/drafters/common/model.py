@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from draftwood.core.errors import CheckpointError
 from draftwood.plugins.drafters.common.config import DrafterConfig
-from draftwood.plugins.drafters.common.weights import fit, read_weights, renamed, target_ids
+from draftwood.plugins.drafters.common.weights import check_target_ids, fit, read_weights, renamed
 
 
 class DrafterModel(nn.Module):
@@ -81,7 +81,7 @@ class DrafterModel(nn.Module):
                 self.d2t = torch.empty(config.draft_vocab_size, dtype=torch.long)
         if "d2t" in tensors:
             tensors["d2t"] = tensors["d2t"].long()
-            target_ids(tensors["d2t"], config.vocab_size, folder)
+            check_target_ids(tensors["d2t"], config.vocab_size, folder)
         fit(self, tensors, folder, self._published)
 
     def published_state(self) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""Reading a checkpoint's tensors: safetensors, whole or in shards; pickles only when asked."""
+"""Reads tensors of checkpoints: safetensors, whole or sharded; pickles only if allowed."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -23,8 +23,9 @@ log = logging.getLogger("draftwood")
 def read_weights(folder: Path | str, allow_pickle: bool = False) -> dict[str, Tensor]:
     """Every tensor of a checkpoint folder by its published name.
 
-    Raises CheckpointError if there are no weights, a shard of the index is missing, or the only
-    weights are pickled and allow_pickle is off: a pickle may run code when it is read.
+    Raises:
+        CheckpointError: There are no weights, a shard is missing, or the only weights are pickled
+            and `allow_pickle` is off: reading a pickle may run code.
     """
     folder = Path(folder)
     if files := weight_files(folder):
@@ -36,7 +37,7 @@ def read_weights(folder: Path | str, allow_pickle: bool = False) -> dict[str, Te
 
 
 def _load(path: Path) -> dict[str, Tensor]:
-    read_header(path)  # says in words what is wrong with a file that was cut off
+    read_header(path)  # its errors say what is wrong with a truncated file
     try:
         return load_file(path)
     except Exception as error:
@@ -55,20 +56,24 @@ _DTYPES = {
 
 
 def outlines(headers: Mapping[str, Entry], folder: Path) -> dict[str, Tensor]:
-    """Tensors without storage, as headers describe them: what a model can be fitted with, to see
-    whether it would load. Raises CheckpointError for a dtype that no drafter runs in."""
-    found = {}
+    """Tensors without storage, to check whether a model would load.
+
+    Raises:
+        CheckpointError: A dtype that no drafter runs in.
+    """
     for name, entry in headers.items():
         if entry.dtype not in _DTYPES:
             raise CheckpointError(
                 f"{folder}: {name} is {entry.dtype}; choices: {', '.join(_DTYPES)}"
             )
-        found[name] = torch.empty(entry.shape, dtype=_DTYPES[entry.dtype], device="meta")
-    return found
+    return {
+        name: torch.empty(entry.shape, dtype=_DTYPES[entry.dtype], device="meta")
+        for name, entry in headers.items()
+    }
 
 
 def renamed(name: str, prefixes: Mapping[str, str]) -> str:
-    """`name` with the first of `prefixes` that it has replaced."""
+    """`name` with the first matching prefix of the keys replaced by its value."""
     for old, new in prefixes.items():
         if name.startswith(old):
             return new + name.removeprefix(old)
@@ -77,39 +82,45 @@ def renamed(name: str, prefixes: Mapping[str, str]) -> str:
 
 def fit(
     model: nn.Module,
-    found: Mapping[str, Tensor],
+    tensors: Mapping[str, Tensor],
     folder: Path | str,
     published: Callable[[str], str],
 ) -> None:
-    """Make `found` the parameters and buffers of `model`, frozen; all of them or none.
+    """Replace all parameters and buffers of `model`, or none, and freeze them.
 
-    found: by the model's own names, which `published` turns into the checkpoint's for errors.
-    Raises CheckpointError naming every missing or unexpected tensor, else one of a wrong shape.
+    Args:
+        tensors: By the model's own names.
+        published: Turns a name of the model into the checkpoint's, for errors.
+
+    Raises:
+        CheckpointError: Names every missing or unexpected tensor, else one of a wrong shape.
     """
     state = model.state_dict()
-    lines = [f"  missing: {published(name)}" for name in sorted(state.keys() - found.keys())]
-    lines += [f"  unexpected: {published(name)}" for name in sorted(found.keys() - state.keys())]
+    lines = [f"  missing: {published(name)}" for name in sorted(state.keys() - tensors.keys())]
+    lines += [f"  unexpected: {published(name)}" for name in sorted(tensors.keys() - state.keys())]
     if lines:
         listed = "\n".join(lines)
         raise CheckpointError(f"{folder}: the weights do not fit config.json\n{listed}")
     for name, tensor in state.items():
-        if tensor.shape != found[name].shape:
+        if tensor.shape != tensors[name].shape:
             raise CheckpointError(
-                f"{folder}: {published(name)} is {tuple(found[name].shape)}, and config.json "
+                f"{folder}: {published(name)} is {tuple(tensors[name].shape)}, and config.json "
                 f"makes it {tuple(tensor.shape)}"
             )
-    model.load_state_dict(found, assign=True)
+    model.load_state_dict(tensors, assign=True)
     model.requires_grad_(requires_grad=False)
 
 
-def target_ids(d2t: Tensor, vocab_size: int, folder: Path | str) -> Tensor:
-    """(V_draft,) int64 target ids from the offsets that checkpoints store: id + d2t[id].
+def check_target_ids(d2t: Tensor, vocab_size: int, folder: Path | str) -> None:
+    """Check offsets of a draft vocabulary, target id - draft id.
 
-    Raises CheckpointError unless they are distinct and inside the target's vocabulary: a
-    distribution over repeated ids would not be one."""
-    ids = d2t.long() + torch.arange(d2t.shape[0], device=d2t.device)
-    if ids.is_meta:
-        return ids  # an outline has no values to check
+    Raises:
+        CheckpointError: Target ids are repeated or outside the target's vocabulary, so that a
+            distribution over them would not be one.
+    """
+    if d2t.is_meta:
+        return  # no values to check
+    ids = d2t + torch.arange(d2t.shape[0], device=d2t.device)
     if int(ids.min()) < 0 or int(ids.max()) >= vocab_size:
         raise CheckpointError(
             f"{folder}: d2t leads to ids {int(ids.min())} to {int(ids.max())}, outside a "
@@ -117,4 +128,3 @@ def target_ids(d2t: Tensor, vocab_size: int, folder: Path | str) -> Tensor:
         )
     if len(ids.unique()) < len(ids):
         raise CheckpointError(f"{folder}: d2t maps two draft tokens to one target token")
-    return ids

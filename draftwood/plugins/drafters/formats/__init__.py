@@ -1,1 +1,1 @@
-"""Published formats of drafter checkpoints: what one is, and from one layout to another."""
+"""Published formats of drafter checkpoints: describing them, and converting between layouts."""

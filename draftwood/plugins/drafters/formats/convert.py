@@ -1,7 +1,7 @@
-"""A drafter's checkpoint from one published layout to another: the same tensors, another config.
+"""Converts a drafter's checkpoint between published layouts: the same tensors, another config.
 
-Tensors keep their bits. Where two layouts call them the same, files are copied; else they are
-written anew under the other names, shard by shard.
+Tensors keep their bits. Where two layouts name tensors alike, files are copied; else the tensors
+are written under the other names, shard by shard.
 """
 
 import json
@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from draftwood.core.assets import resolve
 from draftwood.core.errors import CheckpointError
-from draftwood.plugins.drafters.common.config import read_config
+from draftwood.plugins.drafters.common.config import read_config, target_vocab_size
 from draftwood.plugins.drafters.common.headers import INDEX, weight_files
 from draftwood.plugins.drafters.common.weights import renamed
 from draftwood.plugins.drafters.dflash.config import DFlashConfig
@@ -31,13 +31,13 @@ LAYOUTS: Mapping[str, tuple[Layout, ...]] = {
     "dflash2": ("zlab", "speculators"),
     "eagle3": ("eagle", "speculators"),
 }
-"""What each algorithm has been published in."""
+"""The published layouts of each algorithm."""
 
 NAMES: Mapping[str, Mapping[str, str]] = {
     "transformers": {ours: theirs for theirs, ours in ENCODER.items()},
     "eagle": {"layers.0.": "midlayer."},
 }
-"""Where a layout calls tensors otherwise than speculators does."""
+"""Prefixes of tensor names in speculators' layout, and in layouts where they differ."""
 
 
 def convert(
@@ -49,50 +49,53 @@ def convert(
 ) -> None:
     """Write the checkpoint in `source` to `folder` in layout `to`.
 
-    target: what a speculators config names as the model it belongs to; for a checkpoint that
-    does not say how large its vocabulary is, a folder with that model's config. taps: 0-based
-    target layers, for an EAGLE-3 checkpoint that does not name them. Raises CheckpointError
-    before anything is written if the source has problems or is no drafter, if it has that layout
-    already, if the layout cannot say what it means, or if `folder` has files.
+    Args:
+        target: The target's name, which a speculators config has; for a checkpoint without a
+            vocabulary size, a folder with the target's config.
+        taps: 0-based target layers, for an EAGLE-3 checkpoint that does not name them.
+
+    Raises:
+        CheckpointError: Before anything is written: the source has problems, is no drafter, has
+            this layout already or cannot be represented in it, or `folder` is not empty.
     """
-    found = describe(source)
-    if problems := [p for p in found.problems if not (taps and UNTAPPED in p)]:
+    description = describe(source)
+    algorithm = description.algorithm
+    if problems := [p for p in description.problems if not (taps and UNTAPPED in p)]:
         raise CheckpointError("\n".join(problems))
-    layouts = LAYOUTS.get(found.algorithm)
+    layouts = LAYOUTS.get(algorithm)
     if layouts is None:
-        raise CheckpointError(f"{source} is {found.algorithm}, which no other layout has")
+        raise CheckpointError(f"{source} is {algorithm}, which has no other layout")
     if to not in layouts:
         raise CheckpointError(
-            f"{source} is {found.algorithm}, which is not published in the {to} layout; choices: "
+            f"{source} is {algorithm}, which is not published in the {to} layout; choices: "
             f"{', '.join(layouts)}"
         )
-    if found.format == to:
+    if description.format == to:
         raise CheckpointError(f"{source} is in the {to} layout already")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise CheckpointError(f"{folder} exists and is not an empty folder")
     data, name = read_config(source)
-    if found.algorithm == "eagle3":
-        new = _eagle3(data, name, to, target, taps)
+    if algorithm == "eagle3":
+        config = _eagle3(data, name, to, target, taps)
     else:
-        new = _dflash(data, name, to, target)
-    _write(source, folder, new, _names(found.format, to))
+        config = _dflash(data, name, to, target)
+    to_common = {theirs: common for common, theirs in NAMES.get(description.format, {}).items()}
+    _write(source, folder, config, {**to_common, **NAMES.get(to, {})})
 
 
 def _dflash(data: Mapping[str, Any], name: str, to: Layout, target: str | None) -> dict[str, Any]:
     old = DFlashConfig.from_mapping(data, name)
     if to == "transformers":
         new = dflash.as_transformers(data, old)
-        meant = evolve(old, vocab_size=0, draft_vocab_size=0)
+        expected = evolve(old, vocab_size=0, draft_vocab_size=0)
     else:
-        size = old.vocab_size or _vocabulary(target, to)
-        zlab = to == "zlab"
-        new = (
-            dflash.as_zlab(data, old, size)
-            if zlab
-            else dflash.as_speculators(data, old, size, target)
-        )
-        meant = evolve(old, vocab_size=size, draft_vocab_size=old.draft_vocab_size or size)
-    _check_meaning(meant, DFlashConfig.from_mapping(new, name), to)
+        size = old.vocab_size or _vocab_size(target, to)
+        if to == "zlab":
+            new = dflash.as_zlab(data, old, size)
+        else:
+            new = dflash.as_speculators(data, old, size, target)
+        expected = evolve(old, vocab_size=size, draft_vocab_size=old.draft_vocab_size or size)
+    _check_equal(expected, DFlashConfig.from_mapping(new, name), to)
     return new
 
 
@@ -106,26 +109,22 @@ def _eagle3(
     old = Eagle3Config.from_mapping(data, name)
     old = evolve(old, target_layer_ids=old.target_layer_ids or taps)
     new = eagle3.as_eagle(data, old) if to == "eagle" else eagle3.as_speculators(data, old, target)
-    _check_meaning(old, Eagle3Config.from_mapping(new, name), to)
+    _check_equal(old, Eagle3Config.from_mapping(new, name), to)
     return new
 
 
-def _vocabulary(target: str | None, to: Layout) -> int:
+def _vocab_size(target: str | None, to: Layout) -> int:
     """The size of the target's vocabulary, from its folder."""
     place = None if target is None else resolve(target, "target")
     if place is None or not (Path(place) / "config.json").is_file():
         raise CheckpointError(
-            f"the {to} layout says how large the vocabulary is, and this checkpoint does not; "
-            "name the target's folder with --target"
+            f"the {to} layout has the size of the vocabulary, and this checkpoint does not; pass "
+            "the target's folder with --target"
         )
-    data, name = read_config(place)
-    size = {**data, **data.get("text_config", {})}.get("vocab_size")
-    if not isinstance(size, int):
-        raise CheckpointError(f"{name}: vocab_size: an integer is expected, got {size!r}")
-    return size
+    return target_vocab_size(*read_config(place))
 
 
-def _check_meaning(old: Any, new: Any, to: Layout) -> None:
+def _check_equal(old: Any, new: Any, to: Layout) -> None:
     before, after = asdict(old), asdict(new)
     changed = [
         f"{key} {before[key]} would be {after[key]}"
@@ -133,42 +132,35 @@ def _check_meaning(old: Any, new: Any, to: Layout) -> None:
         if before[key] != after[key] and key not in ("source", "layout")
     ]
     if changed:
-        raise CheckpointError(f"the {to} layout would mean something else: {'; '.join(changed)}")
-
-
-def _names(before: str, to: str) -> dict[str, str]:
-    """Prefixes of tensors' names that change, old to new."""
-    from_here = {theirs: common for common, theirs in NAMES.get(before, {}).items()}
-    return {**from_here, **NAMES.get(to, {})}
+        raise CheckpointError(f"the {to} layout would change the drafter: {'; '.join(changed)}")
 
 
 def _write(source: Path, folder: Path, config: Mapping[str, Any], names: Mapping[str, str]) -> None:
-    """All of it or nothing: a folder beside the wanted one takes its place when it is whole."""
+    """Write all or nothing: a partial folder is renamed once it is complete.
+
+    names: Prefixes of tensor names to replace.
+    """
     partial = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    if names:
-        _renew(source, partial, names)
-    else:
-        for path in (*weight_files(source), source / INDEX):
+    files, index = weight_files(source), source / INDEX
+    if not names:
+        for path in (*files, index):
             if path.is_file():
                 shutil.copyfile(path, partial / path.name)
+    else:
+        for path in files:
+            tensors = {renamed(name, names): tensor for name, tensor in load_file(path).items()}
+            save_file(tensors, partial / path.name, metadata={"format": "pt"})
+        if index.is_file():
+            data = json.loads(index.read_text(encoding="utf-8"))
+            shards = data["weight_map"].items()
+            data["weight_map"] = {renamed(name, names): shard for name, shard in shards}
+            _dump(partial / INDEX, data)
     _dump(partial / "config.json", config)
     if folder.exists():
         folder.rmdir()
     partial.replace(folder)
-
-
-def _renew(source: Path, folder: Path, names: Mapping[str, str]) -> None:
-    """Write the tensors and the index under other names."""
-    for path in weight_files(source):
-        tensors = {renamed(name, names): tensor for name, tensor in load_file(path).items()}
-        save_file(tensors, folder / path.name, metadata={"format": "pt"})
-    if (source / INDEX).is_file():
-        index = json.loads((source / INDEX).read_text(encoding="utf-8"))
-        places = index["weight_map"].items()
-        index["weight_map"] = {renamed(name, names): shard for name, shard in places}
-        _dump(folder / INDEX, index)
 
 
 def _dump(path: Path, data: Mapping[str, Any]) -> None:

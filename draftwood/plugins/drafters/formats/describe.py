@@ -1,4 +1,4 @@
-"""What a checkpoint is, from its config.json and the headers of its weights: none are loaded."""
+"""Describes a checkpoint from its config.json and the headers of its weights, loading none."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,25 +8,31 @@ import torch
 from attrs import asdict, frozen
 
 from draftwood.core.errors import CheckpointError
-from draftwood.plugins.drafters.common.config import read_config
+from draftwood.plugins.drafters.common.config import DrafterConfig, read_config, target_vocab_size
 from draftwood.plugins.drafters.common.headers import read_headers
+from draftwood.plugins.drafters.common.model import DrafterModel
 from draftwood.plugins.drafters.common.weights import outlines
-from draftwood.plugins.drafters.dblast.config import SECTION, DBlastConfig
+from draftwood.plugins.drafters.dblast.config import SECTION
 from draftwood.plugins.drafters.dblast.model import DBlastModel
 from draftwood.plugins.drafters.dflash.config import DFlashConfig, is_assistant
 from draftwood.plugins.drafters.dflash.model import DFlashModel
-from draftwood.plugins.drafters.eagle3.config import Eagle3Config
 from draftwood.plugins.drafters.eagle3.model import Eagle3Model
-
-ASSISTANTS = ("muse_glimmer_assistant",)
-"""Model types of transformers' own assistants that are DFlash drafters."""
+from draftwood.plugins.drafters.formats.dflash import ASSISTANT
 
 UNTAPPED = "it does not say which target layers it reads"
+
+MODELS: Mapping[str, type[DrafterModel]] = {
+    "dflash": DFlashModel,
+    "dflash2": DFlashModel,
+    "dblast": DBlastModel,
+    "eagle3": Eagle3Model,
+}
+"""The network of each supported algorithm."""
 
 
 @frozen
 class Pairing:
-    """What a target must be. model: as the checkpoint names it. None: it does not say."""
+    """Properties of the target that a checkpoint was trained for; None where it does not say."""
 
     model: str | None = None
     layers: int | None = None
@@ -35,7 +41,7 @@ class Pairing:
 
 @frozen
 class Mapped:
-    """size: of the target's vocabulary. draft: of the drafter's own."""
+    """Sizes of the target's vocabulary (`size`) and of the drafter's own (`draft`)."""
 
     size: int
     draft: int
@@ -43,11 +49,15 @@ class Mapped:
 
 @frozen
 class Description:
-    """A checkpoint. format: zlab, speculators, eagle (the original EAGLE-3 layout) or
-    transformers (an assistant or a language model). algorithm: dflash, dflash2, dblast, eagle3 or
-    causal_lm; a checkpoint of another kind by its own name. taps: 0-based target layers that are
-    read. block: slots of one pass, None for one token a pass. problems: why it cannot be used;
-    empty if it can.
+    """A checkpoint.
+
+    Attributes:
+        format: zlab, speculators, eagle (the original EAGLE-3 layout) or transformers (an assistant
+            or a language model).
+        algorithm: dflash, dflash2, dblast, eagle3 or causal_lm; an unsupported one by its own name.
+        taps: 0-based target layers that are read.
+        block: Slots of one forward pass; None for one token per pass.
+        problems: Why it cannot be used; empty if it can.
     """
 
     format: str
@@ -65,48 +75,48 @@ class Description:
 def describe(folder: Path) -> Description:
     """Describe a checkpoint folder.
 
-    Raises CheckpointError if it has no readable config.json, or none that says what it is; what
-    is wrong with a checkpoint of a known kind is among its problems.
+    Errors of a checkpoint of a known kind are among its problems.
+
+    Raises:
+        CheckpointError: There is no readable config.json, or it is of no known kind.
     """
     data, source = read_config(folder)
     format_, algorithm = identify(data, source)
-    pairing = Pairing(_target_name(data))
+    name = _target_name(data)
     if algorithm == "causal_lm":
-        return _language_model(data, source, pairing)
+        return _language_model(data, source, name)
+    model_class = MODELS.get(algorithm)
     try:
-        config: DFlashConfig | Eagle3Config
-        if algorithm in ("dflash", "dflash2"):
-            config = DFlashConfig.from_mapping(data, source)
-        elif algorithm == "dblast":
-            config = DBlastConfig.from_mapping(data, source)
-        elif algorithm == "eagle3":
-            config = Eagle3Config.from_mapping(data, source)
-        else:
+        if model_class is None:
             key = "model_type" if format_ == "transformers" else "speculators_model_type"
             raise CheckpointError(f"{source}: {key}: {algorithm!r} is not supported")
+        config: Any = model_class.config_class.from_mapping(data, source)
     except CheckpointError as error:
-        return Description(format_, algorithm, pairing, problems=(str(error),))
-    layers = config.num_target_layers if isinstance(config, DFlashConfig) else None
-    size = config.vocab_size
+        return Description(format_, algorithm, Pairing(name), problems=(str(error),))
+    block = isinstance(config, DFlashConfig)
     return Description(
         format_,
         algorithm,
-        Pairing(pairing.model, layers, config.target_hidden_size),
+        Pairing(name, config.num_target_layers if block else None, config.target_hidden_size),
         config.target_layer_ids,
-        config.block_size if isinstance(config, DFlashConfig) else None,
-        Mapped(size, config.draft_vocab_size) if size else None,
-        tuple(_problems(folder, config)),
+        config.block_size if block else None,
+        Mapped(config.vocab_size, config.draft_vocab_size) if config.vocab_size else None,
+        tuple(_problems(folder, model_class, config)),
     )
 
 
 def identify(data: Mapping[str, Any], source: str) -> tuple[str, str]:
-    """(format, algorithm) of a config.json. Raises CheckpointError if it is of no known kind."""
+    """(format, algorithm) of a config.json.
+
+    Raises:
+        CheckpointError: It is of no known kind.
+    """
     architectures = data.get("architectures") or [""]
     if "transformer_layer_config" in data or "speculators_model_type" in data:
         return "speculators", str(data.get("speculators_model_type", "unknown"))
     if is_assistant(data):
         kind = str(data["model_type"])
-        return "transformers", "dflash" if kind in ASSISTANTS else kind
+        return "transformers", "dflash" if kind == ASSISTANT else kind
     if data.get(SECTION):
         return "zlab", "dblast"
     if "dflash_config" in data or "DFlash" in architectures[0]:
@@ -129,41 +139,32 @@ def _target_name(data: Mapping[str, Any]) -> str | None:
     return name if isinstance(name, str) and name else None
 
 
-def _language_model(data: Mapping[str, Any], source: str, pairing: Pairing) -> Description:
-    """A model that `draft_model` runs; what it pairs with is decided by its tokenizer."""
-    size = {**data, **data.get("text_config", {})}.get("vocab_size")
-    problems = []
-    if not isinstance(size, int):
-        problems.append(f"{source}: vocab_size: an integer is expected, got {size!r}")
+def _language_model(data: Mapping[str, Any], source: str, name: str | None) -> Description:
+    """A model for `draft_model`; its tokenizer decides which targets it fits."""
+    problems, vocabulary = [], None
+    try:
+        size = target_vocab_size(data, source)
+        vocabulary = Mapped(size, size)
+    except CheckpointError as error:
+        problems.append(str(error))
     try:
         read_headers(Path(source).parent)
     except CheckpointError as error:
         problems.append(str(error))
-    vocabulary = Mapped(size, size) if isinstance(size, int) else None
     return Description(
-        "transformers",
-        "causal_lm",
-        pairing,
-        taps=(),
-        vocabulary=vocabulary,
-        problems=tuple(problems),
+        "transformers", "causal_lm", Pairing(name), (), None, vocabulary, tuple(problems)
     )
 
 
-def _problems(folder: Path, config: DFlashConfig | Eagle3Config) -> list[str]:
-    """Why the checkpoint would not load, or could not be run as it is."""
+def _problems(folder: Path, model_class: type[DrafterModel], config: DrafterConfig) -> list[str]:
+    """Why the checkpoint does not load, or cannot run as it is."""
     problems = []
     try:
-        found = outlines(read_headers(folder), folder)
+        tensors = outlines(read_headers(folder), folder)
         with torch.device("meta"):
-            if isinstance(config, DBlastConfig):
-                DBlastModel(config).load_published(found, folder)
-            elif isinstance(config, DFlashConfig):
-                DFlashModel(config).load_published(found, folder)
-            else:
-                Eagle3Model(config).load_published(found, folder)
+            model_class(config).load_published(tensors, folder)
     except CheckpointError as error:
         problems.append(str(error))
-    if not config.target_layer_ids:
+    if not getattr(config, "target_layer_ids", None):
         problems.append(f"{config.source}: {UNTAPPED}; a pipeline must set drafter.taps")
     return problems

@@ -1,8 +1,7 @@
-"""config.json of a DFlash drafter in each published layout.
+"""Writes config.json of a DFlash drafter in each published layout.
 
-Tensors have the same names in z-lab's and speculators' layout. Target layers are counted by z-lab
-and transformers by their own index, by speculators by the index of their output in
-`hidden_states`: one more.
+z-lab's and speculators' tensors have the same names. z-lab and transformers name a target layer by
+its own index, speculators by the index of its output in `hidden_states`, which is one more.
 """
 
 from collections.abc import Mapping
@@ -13,43 +12,44 @@ from draftwood.plugins.drafters.dflash.config import FULL, SLIDING, DFlashConfig
 
 Config = Mapping[str, Any]
 
-CONVOLUTIONS = ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k")
-"""Keys of the second generation: z-lab's are in `dflash_config`, speculators' at the top."""
-
-OWN = ("mask_token_id", "target_layer_ids", *CONVOLUTIONS)
-"""Keys of z-lab's `dflash_config`."""
+SECOND_GENERATION = ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k")
+"""Keys of DFlash 2, in z-lab's `dflash_config` and at the top level of speculators'."""
 
 OUTER = ("architectures", "auto_map", "dtype", "transformers_version")
-"""Keys of a config that are about the file, not about the decoder inside it."""
+"""Keys about the file, not about the decoder inside it."""
 
-UNSPOKEN = {"final_logit_softcapping": None, "output_multiplier": 1.0, "input_embedding_scale": 1.0}
-"""What only z-lab has a key for, with the value that says nothing."""
+ZLAB_ONLY = {
+    "final_logit_softcapping": None,
+    "output_multiplier": 1.0,
+    "input_embedding_scale": 1.0,
+}
+"""Keys that only z-lab's layout has, with their neutral values."""
 
 ASSISTANT = "muse_glimmer_assistant"
 """The model type of transformers' own DFlash assistants."""
 
 
 def decoder(data: Config) -> dict[str, Any]:
-    """What a config says of the layers alone, whatever its layout."""
+    """The keys about the decoder's layers, whatever the layout."""
     if "transformer_layer_config" in data:
         return dict(data["transformer_layer_config"])
     inner = {**data, **(data.get("dflash_config") or {})}
-    outside = {*OUTER, *OWN, *UNSPOKEN, "dflash_config", "block_size", "is_causal"}
+    drafter = {"dflash_config", "block_size", "is_causal", "mask_token_id", "target_layer_ids"}
+    outside = drafter.union(OUTER, SECOND_GENERATION, ZLAB_ONLY)
     return {key: value for key, value in inner.items() if key not in outside}
 
 
 def as_zlab(data: Config, old: DFlashConfig, vocab_size: int) -> dict[str, Any]:
-    own = {key: getattr(old, key) for key in CONVOLUTIONS} if old.selector_rank else {}
-    inner = decoder(data) | _attention(old)
     new = {
-        "architectures": ["DFlash2DraftModel" if own else "DFlashDraftModel"],
-        **inner,
+        "architectures": ["DFlash2DraftModel" if old.selector_rank else "DFlashDraftModel"],
+        **decoder(data),
+        **_attention(old),
         "model_type": "qwen3",
         "block_size": old.block_size,
         "dflash_config": {
             "mask_token_id": old.mask_token_id,
             "target_layer_ids": list(old.target_layer_ids),
-            **own,
+            **_second_generation(old),
         },
         "dtype": data.get("dtype"),
         "vocab_size": vocab_size,
@@ -67,25 +67,26 @@ def as_zlab(data: Config, old: DFlashConfig, vocab_size: int) -> dict[str, Any]:
 def as_speculators(
     data: Config, old: DFlashConfig, vocab_size: int, target: str | None
 ) -> dict[str, Any]:
-    full = [window is None for window in old.windows]
-    unspoken = _scales(old)
-    if any(causal and all_ for causal, all_ in zip(old.causal, full, strict=True)):
-        unspoken.append("is_causal with layers of full attention")
-    _refuse("speculators", unspoken)
-    second = bool(old.selector_rank)
-    sliding = [causal for causal, all_ in zip(old.causal, full, strict=True) if not all_]
+    layers = list(zip(old.causal, old.windows, strict=True))
+    lost = _scales(old)
+    if any(causal and window is None for causal, window in layers):
+        lost.append("is_causal with layers of full attention")
+    _refuse("speculators", lost)
+    sliding = [causal for causal, window in layers if window is not None]
     wider = old.target_hidden_size != old.hidden_size
     return {
-        "architectures": ["DFlash2DraftModel" if second else "DFlashDraftModel"],
+        "architectures": ["DFlash2DraftModel" if old.selector_rank else "DFlashDraftModel"],
         "aux_hidden_state_layer_ids": [layer + 1 for layer in old.target_layer_ids],
         "block_size": old.block_size,
-        **({key: getattr(old, key) for key in CONVOLUTIONS} if second else {}),
+        **_second_generation(old),
         "draft_vocab_size": old.draft_vocab_size or vocab_size,
         "dtype": data.get("dtype"),
         "mask_token_id": old.mask_token_id,
         "sample_from_anchor": False,
         "sliding_window_non_causal": bool(sliding) and not any(sliding),
-        **speculators_block("dflash2" if second else "dflash", old.block_size - 1, target),
+        **speculators_block(
+            "dflash2" if old.selector_rank else "dflash", old.block_size - 1, target
+        ),
         "target_hidden_size": old.target_hidden_size if wider else None,
         "tie_word_embeddings": False,
         "transformer_layer_config": {
@@ -98,20 +99,16 @@ def as_speculators(
 
 
 def as_transformers(data: Config, old: DFlashConfig) -> dict[str, Any]:
-    unspoken = _scales(old)
-    if old.selector_rank or old.conv_kernel_size:
-        unspoken.append("the convolutions and selector of DFlash 2")
-    if any(old.causal):
-        unspoken.append("causal layers")
-    if old.attention_bias:
-        unspoken.append("attention_bias")
-    if old.draft_vocab_size != old.vocab_size:
-        unspoken.append("a reduced vocabulary")
-    if old.target_hidden_size != old.hidden_size:
-        unspoken.append("a target of another width")
-    _refuse("transformers", unspoken)
+    unsupported = {
+        "the convolutions and selector of DFlash 2": old.selector_rank or old.conv_kernel_size,
+        "causal layers": any(old.causal),
+        "attention_bias": old.attention_bias,
+        "a reduced vocabulary": old.draft_vocab_size != old.vocab_size,
+        "a target of another width": old.target_hidden_size != old.hidden_size,
+    }
+    _refuse("transformers", _scales(old) + [name for name, used in unsupported.items() if used])
     keep = ("num_target_layers", "initializer_range", "attention_dropout")
-    window = next((window for window in old.windows if window is not None), None)
+    window = _window(old)
     return {
         "architectures": ["MuseGlimmerAssistantModel"],
         "model_type": ASSISTANT,
@@ -126,7 +123,7 @@ def as_transformers(data: Config, old: DFlashConfig) -> dict[str, Any]:
         "rms_norm_eps": old.rms_norm_eps,
         "rope_parameters": {"rope_theta": old.rope_theta, "rope_type": "default"},
         "max_position_embeddings": old.max_position_embeddings,
-        "layer_types": [FULL if w is None else SLIDING for w in old.windows],
+        "layer_types": _layer_types(old),
         **({} if window is None else {"sliding_window": window - 1}),
         "block_size": old.block_size,
         "mask_token_id": old.mask_token_id,
@@ -136,7 +133,7 @@ def as_transformers(data: Config, old: DFlashConfig) -> dict[str, Any]:
 
 
 def speculators_block(algorithm: str, tokens: int, target: str | None) -> dict[str, Any]:
-    """What every speculators config says of how it is used."""
+    """The keys of every speculators config about its use."""
     return {
         "speculators_config": {
             "algorithm": algorithm,
@@ -148,19 +145,33 @@ def speculators_block(algorithm: str, tokens: int, target: str | None) -> dict[s
     }
 
 
+def _second_generation(old: DFlashConfig) -> dict[str, Any]:
+    return {key: getattr(old, key) for key in SECOND_GENERATION} if old.selector_rank else {}
+
+
+def _layer_types(old: DFlashConfig) -> list[str]:
+    return [FULL if window is None else SLIDING for window in old.windows]
+
+
+def _window(old: DFlashConfig) -> int | None:
+    return next((window for window in old.windows if window is not None), None)
+
+
 def _attention(old: DFlashConfig) -> dict[str, Any]:
-    """Kinds and window of the layers; a layout that has other defaults must be told."""
+    """Keys whose defaults in transformers' layout differ from those of the other layouts."""
     if old.layout != "transformers":
         return {}
-    window = next((window for window in old.windows if window is not None), None)
-    kinds = [FULL if w is None else SLIDING for w in old.windows]
-    return {"layer_types": kinds, "sliding_window": window, "rms_norm_eps": old.rms_norm_eps}
+    return {
+        "layer_types": _layer_types(old),
+        "sliding_window": _window(old),
+        "rms_norm_eps": old.rms_norm_eps,
+    }
 
 
 def _scales(old: DFlashConfig) -> list[str]:
-    return [key for key, nothing in UNSPOKEN.items() if getattr(old, key) not in (nothing, None)]
+    return [key for key, neutral in ZLAB_ONLY.items() if getattr(old, key) not in (neutral, None)]
 
 
-def _refuse(layout: str, unspoken: list[str]) -> None:
-    if unspoken:
-        raise CheckpointError(f"the {layout} layout cannot say: {', '.join(unspoken)}")
+def _refuse(layout: str, lost: list[str]) -> None:
+    if lost:
+        raise CheckpointError(f"the {layout} layout cannot represent: {', '.join(lost)}")
