@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -38,7 +38,7 @@ def folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(folder, tmp_path_factory) -> Iterator[Run]:
+def run(folder, tmp_path_factory) -> Run:
     """Run Python where all tutorials are installed."""
     pytest.importorskip("hatchling")
     site = tmp_path_factory.mktemp("site")
@@ -59,7 +59,7 @@ def run(folder, tmp_path_factory) -> Iterator[Run]:
 
     flags = ["--no-deps", "--no-build-isolation", "--no-index", "--target", str(site)]
     call("-m", "pip", "install", "--quiet", *flags, *(f"./{name}" for name in TUTORIALS.values()))
-    yield call
+    return call
 
 
 def test_every_plugin_is_listed_as_ok(run):
