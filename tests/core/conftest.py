@@ -1,4 +1,4 @@
-"""Plugins with every kind of trait and no code behind them."""
+"""A registry of plugins with every kind of trait and without code."""
 
 from enum import Enum
 from pathlib import Path
@@ -42,7 +42,7 @@ class BlockOptions:
 
 
 @frozen
-class PointsOptions:
+class LookupOptions:
     max_ngram: int = 3
     min_ngram: int = 1
 
@@ -52,12 +52,12 @@ class PointsOptions:
 
 
 @frozen
-class BestOptions:
+class BestFirstOptions:
     max_nodes: int = field(default=64, validator=ge(1))
     temperature: float | None = None
     exact: bool = False
     mode: Mode = Mode.FAST
-    form: Literal["auto", "heap"] = "auto"
+    form: Literal["auto", "search"] = "auto"
     inner: Inner = Inner()
     paths: tuple[tuple[int, ...], ...] = ()
     pair: tuple[int, float] = (1, 1.0)
@@ -73,7 +73,12 @@ class BestOptions:
 
 @frozen
 class NoOptions:
-    """Nothing to say."""
+    """A plugin without options."""
+
+
+@frozen
+class RuleOptions:
+    rule: Literal["match", "ratio", "multi_round"] = "match"
 
 
 @frozen
@@ -106,8 +111,8 @@ def registry() -> Registry:
                 vocab_size=o.vocabulary,
             ),
         ),
-        _registered(Kind.DRAFTER, "ngram", PointsOptions, DrafterTraits("lookup", 8)),
-        _registered(Kind.TREE, "best_first", BestOptions, deterministic),
+        _registered(Kind.DRAFTER, "ngram", LookupOptions, DrafterTraits("lookup", 8)),
+        _registered(Kind.TREE, "best_first", BestFirstOptions, deterministic),
         _registered(Kind.TREE, "chain", NoOptions, deterministic),
         _registered(
             Kind.TREE,
@@ -116,6 +121,7 @@ def registry() -> Registry:
             TreeTraits(Draws.IID, frozenset({"factorized", "mixture"})),
         ),
         _registered(Kind.CONTROLLER, "fixed", NodesOptions, ControllerTraits()),
+        _registered(Kind.CONTROLLER, "roofline", NoOptions, ControllerTraits(timed=True)),
         _registered(Kind.CONTROLLER, "timed", NoOptions, ControllerTraits(timed=True)),
         _registered(
             Kind.VERIFIER,
@@ -123,7 +129,19 @@ def registry() -> Registry:
             NoOptions,
             VerifierTraits(frozenset({Draws.DETERMINISTIC}), seed_parity=True),
         ),
+        _registered(
+            Kind.VERIFIER,
+            "auto",
+            RuleOptions,
+            lambda o: VerifierTraits(any_draws, seed_parity=o.rule == "match"),
+        ),
         _registered(Kind.VERIFIER, "multi_round", NoOptions, VerifierTraits(any_draws)),
+        _registered(
+            Kind.VERIFIER,
+            "drawn",
+            NoOptions,
+            VerifierTraits(any_draws - {Draws.DETERMINISTIC}),
+        ),
         _registered(
             Kind.VERIFIER,
             "kernel",

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 PROMPT = [7, 31, 2, 44, 19]
 
 
-def build(seed: int = 0) -> Any:
+def make_model(seed: int = 0) -> Any:
     torch.manual_seed(seed)
     config = MistralConfig(
         vocab_size=V,
@@ -54,7 +54,7 @@ def build(seed: int = 0) -> Any:
 
 @cache
 def model() -> Any:
-    return build()
+    return make_model()
 
 
 def generate(
@@ -67,7 +67,7 @@ def generate(
     return (on or model()).generate(ids, **options)
 
 
-def drafting(text: list[int]) -> Pipeline:
+def drafting_pipeline(text: list[int]) -> Pipeline:
     """Drafts of `text`, every fourth token wrong; other texts get drafts that are all wrong."""
 
     def propose(prefix: tuple[int, ...], sampling: Sampling) -> Proposal:
@@ -80,8 +80,8 @@ def drafting(text: list[int]) -> Pipeline:
     )
 
 
-def watched(pipeline: Pipeline) -> list[RoundStats]:
-    """Fills with the rounds of what is decoded."""
+def observed_rounds(pipeline: Pipeline) -> list[RoundStats]:
+    """A list that collects the rounds that the pipeline decodes."""
     rounds: list[RoundStats] = []
     pipeline.observers.append(rounds.append)
     return rounds
@@ -92,7 +92,7 @@ def assert_speculated(rounds: list[RoundStats]) -> None:
     assert any(stats.offered > stats.accepted for stats in rounds)
 
 
-class Kept(BaseStreamer):
+class RecordingStreamer(BaseStreamer):
     def __init__(self) -> None:
         self.values: list[int] = []
         self.ended = 0
@@ -105,8 +105,8 @@ class Kept(BaseStreamer):
         self.ended += 1
 
 
-class After(StoppingCriteria):
-    """Stops once a token has been given `times` times in all."""
+class StopAfter(StoppingCriteria):
+    """Stops once a token occurs `times` times."""
 
     def __init__(self, token: int, times: int) -> None:
         self.token, self.times = token, times
@@ -126,10 +126,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.covers("streaming")
 @pytest.mark.parametrize("name", SETTINGS)
-def test_greedy_text_is_generates_and_the_streamer_gets_all_of_it(name: str) -> None:
+def test_greedy_text_equals_generate_and_the_streamer_gets_every_token(name: str) -> None:
     expected = generate(**SETTINGS[name])
-    pipeline, streamer = drafting(expected[0].tolist()), Kept()
-    rounds = watched(pipeline)
+    pipeline, streamer = drafting_pipeline(expected[0].tolist()), RecordingStreamer()
+    rounds = observed_rounds(pipeline)
     found = generate(custom_generate=pipeline.custom_generate(streamer), **SETTINGS[name])
     assert torch.equal(found, expected)
     assert found.dtype == expected.dtype
@@ -140,32 +140,32 @@ def test_greedy_text_is_generates_and_the_streamer_gets_all_of_it(name: str) -> 
 
 @pytest.mark.covers("end-of-text-in-run")
 @pytest.mark.parametrize("at", [0, 1, 2, 3, 9, 20])
-def test_end_of_text_and_min_new_tokens_are_generates(at: int) -> None:
+def test_end_of_text_and_min_new_tokens_have_the_effect_they_have_in_generate(at: int) -> None:
     text = generate()[0].tolist()
     eos = text[len(PROMPT) + at]
     for options in ({"eos_token_id": eos}, {"eos_token_id": [eos, 52], "min_new_tokens": 30}):
         expected = generate(**options)
-        pipeline = drafting(expected[0].tolist())
+        pipeline = drafting_pipeline(expected[0].tolist())
         assert torch.equal(
             generate(custom_generate=pipeline.custom_generate(), **options), expected
         )
 
 
 @pytest.mark.parametrize("times", [1, 2, 3])
-def test_stopping_criteria_hold_inside_an_accepted_run(times: int) -> None:
+def test_stopping_criteria_stop_inside_an_accepted_run(times: int) -> None:
     text = generate()[0].tolist()
     token = max(set(text), key=text.count)
-    criteria = StoppingCriteriaList([After(token, times)])
+    criteria = StoppingCriteriaList([StopAfter(token, times)])
     expected = generate(stopping_criteria=criteria)
-    pipeline = drafting(text)
+    pipeline = drafting_pipeline(text)
     found = generate(stopping_criteria=criteria, custom_generate=pipeline.custom_generate())
     assert torch.equal(found, expected)
 
 
 @pytest.mark.covers("stale-processor-input")
-def test_processors_of_the_caller_are_applied_at_every_node() -> None:
+def test_the_callers_processors_are_applied_at_every_node() -> None:
     def forbids(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Never the token after the last one: depends on each node's own path."""
+        """Forbid the token after the last one: depends on each node's own path."""
         scores = scores.clone()
         scores[:, (ids[:, -1] + 1) % V] = -torch.inf
         scores[:, ids[:, -2]] += 3.0
@@ -174,20 +174,20 @@ def test_processors_of_the_caller_are_applied_at_every_node() -> None:
     processors = LogitsProcessorList([forbids])
     expected = generate(logits_processor=processors)
     assert not torch.equal(expected, generate())
-    pipeline = drafting(expected[0].tolist())
-    rounds = watched(pipeline)
+    pipeline = drafting_pipeline(expected[0].tolist())
+    rounds = observed_rounds(pipeline)
     found = generate(logits_processor=processors, custom_generate=pipeline.custom_generate())
     assert torch.equal(found, expected)
     assert_speculated(rounds)
 
 
 def test_sampling_is_reproduced_by_a_seed_and_by_torchs_generator() -> None:
-    asked = {"do_sample": True, "temperature": 0.8, "top_k": 20, "top_p": 0.9}
+    options = {"do_sample": True, "temperature": 0.8, "top_k": 20, "top_p": 0.9}
     alone = Pipeline(model())
-    first = generate(custom_generate=alone.custom_generate(seed=4), **asked)
-    drafted = drafting(first[0].tolist())
-    rounds = watched(drafted)
-    assert torch.equal(generate(custom_generate=drafted.custom_generate(seed=4), **asked), first)
+    first = generate(custom_generate=alone.custom_generate(seed=4), **options)
+    drafted = drafting_pipeline(first[0].tolist())
+    rounds = observed_rounds(drafted)
+    assert torch.equal(generate(custom_generate=drafted.custom_generate(seed=4), **options), first)
     assert_speculated(rounds)
     # The prepared processors hold temperature and filters, so the distribution is a pipeline's own.
     own = alone.generate(PROMPT, seed=4, temperature=0.8, top_k=20, top_p=0.9, max_new_tokens=60)
@@ -195,13 +195,13 @@ def test_sampling_is_reproduced_by_a_seed_and_by_torchs_generator() -> None:
     texts = []
     for state in (1, 1, 2):
         torch.manual_seed(state)
-        texts.append(generate(custom_generate=alone.custom_generate(), **asked)[0].tolist())
+        texts.append(generate(custom_generate=alone.custom_generate(), **options)[0].tolist())
     assert texts[0] == texts[1] != texts[2]
 
 
-def test_a_model_output_is_returned_where_it_is_asked_for() -> None:
+def test_return_dict_in_generate_returns_a_model_output() -> None:
     expected = generate(return_dict_in_generate=True)
-    pipeline = drafting(expected.sequences[0].tolist())
+    pipeline = drafting_pipeline(expected.sequences[0].tolist())
     found = generate(return_dict_in_generate=True, custom_generate=pipeline.custom_generate())
     assert isinstance(found, GenerateDecoderOnlyOutput)
     assert torch.equal(found.sequences, expected.sequences)
@@ -209,9 +209,9 @@ def test_a_model_output_is_returned_where_it_is_asked_for() -> None:
 
 @pytest.mark.covers("warm-cache")
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # the cache keyword's name, by release
-def test_what_cannot_be_honoured_is_refused_and_the_pipeline_lives() -> None:
+def test_unsupported_calls_raise_and_the_pipeline_stays_usable() -> None:
     expected = generate(count=12)
-    pipeline = drafting(expected[0].tolist())
+    pipeline = drafting_pipeline(expected[0].tolist())
     custom = pipeline.custom_generate()
     batch, padded = torch.tensor([PROMPT, PROMPT]), torch.tensor([[0, 1, 1, 1, 1]])
     with pytest.raises(RequestError, match="batch of 2"):
@@ -221,8 +221,8 @@ def test_what_cannot_be_honoured_is_refused_and_the_pipeline_lives() -> None:
     with pytest.raises(RequestError, match="padded"):
         generate(custom_generate=custom, attention_mask=padded)
     with pytest.raises(RequestError, match="another model"):
-        generate(on=build(1), custom_generate=custom)
-    # Beams make the caller repeat the prompt, so either is a true reason.
+        generate(on=make_model(1), custom_generate=custom)
+    # With beams `generate` repeats the prompt, so both reasons are true.
     with pytest.raises(RequestError, match=r"num_beams|batch of 3"):
         generate(custom_generate=custom, num_beams=3)
     for name in ("output_scores", "output_logits"):
@@ -234,22 +234,22 @@ def test_what_cannot_be_honoured_is_refused_and_the_pipeline_lives() -> None:
     assert torch.equal(generate(custom_generate=custom, count=12), expected)
 
 
-def test_the_models_own_generate_is_left_as_it_was() -> None:
+def test_plain_generate_is_unchanged_after_custom_generate() -> None:
     before = generate()
-    pipeline = drafting(before[0].tolist())
+    pipeline = drafting_pipeline(before[0].tolist())
     generate(custom_generate=pipeline.custom_generate())
     assert torch.equal(generate(), before)
 
 
 class Letters:
-    """A letter for each token."""
+    """One letter per token."""
 
     def decode(self, ids: Any, skip_special_tokens: bool = False) -> str:
         return "".join(chr(ord("A") + token) for token in ids)
 
 
-def test_the_pipelines_stop_strings_apply() -> None:
-    """`generate` keeps its tokenizer to itself, so its own stop strings cannot reach a callable."""
+def test_stop_strings_of_the_pipeline_end_the_text() -> None:
+    """`generate` does not pass its tokenizer on, so its own stop strings cannot have an effect."""
     expected = generate()[0, len(PROMPT) :].tolist()
     text = Letters().decode(expected)
     stop = text[20:22]

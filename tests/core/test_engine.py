@@ -33,7 +33,7 @@ def affine(prefix: tuple[int, ...]) -> list[float]:
     return probs
 
 
-def truth(prompt: tuple[int, ...], count: int) -> list[int]:
+def greedy_text(prompt: tuple[int, ...], count: int) -> list[int]:
     ids = list(prompt)
     for _ in range(count):
         probs = affine(tuple(ids))
@@ -45,7 +45,7 @@ def oracle_drafter(depth: int, wrong_every: int) -> OracleDrafter:
     """Proposes the target's own greedy text with every n-th token wrong."""
 
     def propose(prefix: tuple[int, ...], sampling: Sampling) -> Proposal:
-        path = truth(prefix, depth)
+        path = greedy_text(prefix, depth)
         path = [
             (token + 1) % V if (len(prefix) + i) % wrong_every == 0 else token
             for i, token in enumerate(path)
@@ -55,17 +55,19 @@ def oracle_drafter(depth: int, wrong_every: int) -> OracleDrafter:
     return OracleDrafter(propose)
 
 
-class Path(TreePolicy):
+class LookupChain(TreePolicy):
     def grow(
         self, anchor: int, proposal: Proposal, limits: Limits, should_expand: object, rng: object
     ) -> TokenTree:
         assert isinstance(proposal, LookupPaths)
         path = list(proposal.paths[0][: min(limits.nodes, limits.depth or limits.nodes)])
         n = len(path) + 1
-        return TokenTree.of([anchor, *path], list(range(-1, n - 1)), list(range(n)), [0.0] * n)
+        return TokenTree.from_lists(
+            [anchor, *path], list(range(-1, n - 1)), list(range(n)), [0.0] * n
+        )
 
 
-class Always(BudgetController[None, None]):
+class FixedLimits(BudgetController[None, None]):
     def __init__(self, nodes: int) -> None:
         self.nodes = nodes
 
@@ -84,7 +86,7 @@ def engine(nodes: int = 4, wrong_every: int = 5, target: OracleTarget | None = N
     if nodes == 0:
         return Engine(target, Match(), clock=ScriptedClock())
     drafter = oracle_drafter(nodes, wrong_every)
-    return Engine(target, Match(), drafter, Path(), Always(nodes), ScriptedClock())
+    return Engine(target, Match(), drafter, LookupChain(), FixedLimits(nodes), ScriptedClock())
 
 
 def decode(engine: Engine, prompt: tuple[int, ...] = (1, 2), **options: object) -> Run:
@@ -97,9 +99,9 @@ def decode(engine: Engine, prompt: tuple[int, ...] = (1, 2), **options: object) 
 
 
 @pytest.mark.parametrize("nodes", [0, 1, 3, 6])
-def test_greedy_text_is_the_targets(nodes: int) -> None:
+def test_greedy_text_equals_the_targets(nodes: int) -> None:
     run = decode(engine(nodes), max_new_tokens=60)
-    assert run.new_ids == truth((1, 2), 60)
+    assert run.new_ids == greedy_text((1, 2), 60)
     if nodes:
         assert run.stats.accepted > 0
         assert run.stats.rejected > 0
@@ -107,7 +109,7 @@ def test_greedy_text_is_the_targets(nodes: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
-def test_one_seed_gives_one_text_whatever_the_budget(seed: int, temperature: float) -> None:
+def test_one_seed_gives_one_text_with_every_budget(seed: int, temperature: float) -> None:
     texts = {
         tuple(decode(engine(n, w), temperature=temperature, seed=seed, max_new_tokens=40).new_ids)
         for n, w in [(0, 1), (1, 5), (4, 3), (6, 100)]
@@ -115,7 +117,7 @@ def test_one_seed_gives_one_text_whatever_the_budget(seed: int, temperature: flo
     assert len(texts) == 1
 
 
-def test_another_seed_gives_another_text() -> None:
+def test_different_seeds_give_different_texts() -> None:
     texts = {
         tuple(decode(engine(), temperature=3.0, seed=s, max_new_tokens=40).new_ids)
         for s in range(4)
@@ -128,7 +130,7 @@ def test_another_seed_gives_another_text() -> None:
 @pytest.mark.parametrize("count", range(8))
 def test_exactly_max_new_tokens_are_committed(nodes: int, count: int) -> None:
     run = decode(engine(nodes, wrong_every=100), max_new_tokens=count)
-    assert run.new_ids == truth((1, 2), count)
+    assert run.new_ids == greedy_text((1, 2), count)
     assert run.finish_reason == "length"
     assert run.stats.committed == max(0, count - 1)  # the first token is the prefill's
 
@@ -137,16 +139,16 @@ def test_exactly_max_new_tokens_are_committed(nodes: int, count: int) -> None:
 @pytest.mark.parametrize("offset", range(12))
 @pytest.mark.parametrize("nodes", [0, 3, 6])
 def test_the_earliest_stop_inside_an_accepted_run_wins(nodes: int, offset: int) -> None:
-    expected = truth((1, 2), 30)
+    expected = greedy_text((1, 2), 30)
 
     def at_offset(ids: list[int], prompt_length: int) -> str | None:
-        return "here" if len(ids) - prompt_length == offset + 1 else None
+        return "custom" if len(ids) - prompt_length == offset + 1 else None
 
     def later(ids: list[int], prompt_length: int) -> str | None:
         return "later" if len(ids) - prompt_length == offset + 2 else None
 
     run = decode(engine(nodes, 100), max_new_tokens=30, stops=(later, at_offset))
-    assert (run.new_ids, run.finish_reason) == (expected[: offset + 1], "here")
+    assert (run.new_ids, run.finish_reason) == (expected[: offset + 1], "custom")
     # Nothing past the stop is cached or counted: K/V of all committed tokens but the last.
     assert run.session.length == len(run.ids) - 1
     assert sum(run.stats.committed_per_round) + 1 == len(run.new_ids)
@@ -154,7 +156,7 @@ def test_the_earliest_stop_inside_an_accepted_run_wins(nodes: int, offset: int) 
 
 @given(st.sampled_from(range(V)), st.integers(0, 6))
 def test_end_of_text_stops_at_its_first_occurrence(token: int, nodes: int) -> None:
-    expected = truth((1, 2), 40)
+    expected = greedy_text((1, 2), 40)
     run = decode(engine(nodes, 7), max_new_tokens=40, stops=(EndOfText(frozenset({token})),))
     if token in expected:
         assert run.new_ids == expected[: expected.index(token) + 1]
@@ -164,7 +166,7 @@ def test_end_of_text_stops_at_its_first_occurrence(token: int, nodes: int) -> No
 
 
 @pytest.mark.covers("token-limit")
-def test_the_context_limit_is_never_passed() -> None:
+def test_decoding_ends_at_the_context_limit() -> None:
     for nodes, limit in itertools.product([0, 2, 6], range(3, 9)):
         target = OracleTarget(V, affine, max_context=limit)
         run = decode(engine(nodes, 100, target), max_new_tokens=30)
@@ -177,13 +179,13 @@ def test_the_context_limit_is_never_passed() -> None:
     ("prompt", "message"),
     [((), "empty"), ((1, 99), "outside"), ((1, -1), "outside"), ((1,) * 9, "no room")],
 )
-def test_a_wrong_prompt_is_refused_and_the_pipeline_lives(
+def test_a_wrong_prompt_raises_and_the_engine_stays_usable(
     prompt: tuple[int, ...], message: str
 ) -> None:
     shared = engine(3, 5, OracleTarget(V, affine, max_context=9))
     with pytest.raises(RequestError, match=message):
         decode(shared, prompt, max_new_tokens=4)
-    assert decode(shared, max_new_tokens=4).new_ids == truth((1, 2), 4)
+    assert decode(shared, max_new_tokens=4).new_ids == greedy_text((1, 2), 4)
 
 
 def test_interleaved_requests_equal_separate_ones() -> None:
@@ -195,10 +197,10 @@ def test_interleaved_requests_equal_separate_ones() -> None:
         for run in runs:
             if run.finish_reason is None:
                 shared.step([run])
-    assert [run.new_ids for run in runs] == [truth(p, 25) for p in prompts]
+    assert [run.new_ids for run in runs] == [greedy_text(p, 25) for p in prompts]
 
 
-def test_a_fork_goes_on_by_itself() -> None:
+def test_stepping_a_fork_does_not_change_the_original_run() -> None:
     shared = engine(4, 3)
     run = shared.open(Request((1, 2), GenerationOptions(max_new_tokens=30), Seeded(0)))
     for _ in range(4):
@@ -213,7 +215,7 @@ def test_a_fork_goes_on_by_itself() -> None:
 
 
 @pytest.mark.covers("non-finite-logits")
-def test_a_row_without_a_finite_logit_is_an_error_that_names_its_position() -> None:
+def test_a_row_without_a_finite_logit_raises_with_its_position() -> None:
     class Broken(OracleTarget):
         def logits(self, prefix: tuple[int, ...]) -> torch.Tensor:
             row = super().logits(prefix).clone()
@@ -241,33 +243,33 @@ def test_plain_decoding_commits_one_token_a_round() -> None:
 
 
 @pytest.mark.covers("log-probabilities")
-def test_log_probabilities_are_the_models_own() -> None:
+def test_log_probabilities_are_of_the_model_at_temperature_1() -> None:
     for nodes in (0, 4):
         shared = engine(nodes, 3)
         options = GenerationOptions(max_new_tokens=12, temperature=2.0, logprobs=True)
         run = shared.open(Request((1, 2), options, Seeded(0)))
-        found: list[float] = []
+        logprobs: list[float] = []
         while run.finish_reason is None:
-            found.extend(shared.step([run])[0].logprobs or ())
+            logprobs.extend(shared.step([run])[0].logprobs or ())
         ids = tuple(run.ids)
-        wanted = [
+        expected = [
             float(shared.target.logits(ids[:i])[ids[i]])  # type: ignore[attr-defined]
             for i in range(2, len(ids))
         ]
-        assert found == pytest.approx(wanted, abs=1e-12)
+        assert logprobs == pytest.approx(expected, abs=1e-12)
 
 
-class Scripted(Always):
-    """Gives limits in turn, pays for `pays` passes of each tree, and keeps one node less of it."""
+class Scripted(FixedLimits):
+    """Cycles through `limits`, expands each tree `expands` times, and cuts its last node."""
 
-    def __init__(self, *limits: Limits, pays: int = 0) -> None:
-        self.limits, self.pays = limits, pays
-        self.asked: list[RoundContext] = []
+    def __init__(self, *limits: Limits, expands: int = 0) -> None:
+        self.limits, self.expands = limits, expands
+        self.contexts: list[RoundContext] = []
         self.chosen: list[RoundContext] = []
 
     def before_draft(self, ctx: RoundContext, state: object) -> Limits:  # type: ignore[override]
-        self.asked.append(ctx)
-        self.left = self.pays
+        self.contexts.append(ctx)
+        self.left = self.expands
         return self.limits[ctx.round % len(self.limits)]
 
     def should_expand(self, growth: TokenTree, ctx: object, state: object) -> bool:
@@ -279,8 +281,8 @@ class Scripted(Always):
         return max(0, tree.nodes - 1)
 
 
-class Paying(Path):
-    """Asks until it is told to stop."""
+class ExpandingChain(LookupChain):
+    """Calls `should_expand` until it returns False."""
 
     def grow(
         self,
@@ -301,7 +303,12 @@ def scripted(
 ) -> Engine:
     drafter = drafter or oracle_drafter(6, 100)
     return Engine(
-        OracleTarget(V, affine), Match(), drafter, tree or Path(), controller, ScriptedClock()
+        OracleTarget(V, affine),
+        Match(),
+        drafter,
+        tree or LookupChain(),
+        controller,
+        ScriptedClock(),
     )
 
 
@@ -315,29 +322,29 @@ def steps(engine: Engine, **options: object) -> list[Step]:
     return found[1:]
 
 
-def test_controllers_are_told_how_many_rounds_ago_was_drafted() -> None:
+def test_last_draft_counts_the_rounds_since_the_drafter_ran() -> None:
     controller = Scripted(Limits(2), Limits(0), Limits(0))
     steps(scripted(controller))
-    assert [ctx.last_draft for ctx in controller.asked[:7]] == [None, 0, 1, 2, 0, 1, 2]
+    assert [ctx.last_draft for ctx in controller.contexts[:7]] == [None, 0, 1, 2, 0, 1, 2]
 
 
-def test_no_tree_is_deeper_than_its_controller_allows() -> None:
+def test_trees_are_no_deeper_than_the_controllers_limit() -> None:
     rounds = [step.stats for step in steps(scripted(Scripted(Limits(6, depth=2))))]
     assert max(stats.grown for stats in rounds if stats) == 2
 
 
-def test_rounds_say_what_was_grown_and_what_was_kept_of_it() -> None:
+def test_round_stats_hold_the_grown_and_the_verified_nodes() -> None:
     rounds = [step.stats for step in steps(scripted(Scripted(Limits(4))))]
     assert (rounds[0].grown, rounds[0].budget) == (4, 3)  # type: ignore[union-attr]
 
 
-def test_passes_that_a_tree_paid_for_are_told_and_counted() -> None:
-    controller = Scripted(Limits(4), pays=2)
-    rounds = [step.stats for step in steps(scripted(controller, Paying()))]
+def test_passes_of_a_trees_levels_are_in_the_context_and_the_stats() -> None:
+    controller = Scripted(Limits(4), expands=2)
+    rounds = [step.stats for step in steps(scripted(controller, ExpandingChain()))]
     assert rounds[0].passes == controller.chosen[0].passes == 2  # type: ignore[union-attr]
 
 
-def test_a_stop_inside_accepted_drafts_counts_those_before_it() -> None:
+def test_a_stop_inside_accepted_drafts_counts_only_committed_ones() -> None:
     inside = 0
     for token in range(V):
         shared = engine(6, wrong_every=100)
@@ -353,7 +360,7 @@ def test_a_stop_inside_accepted_drafts_counts_those_before_it() -> None:
     assert inside
 
 
-def test_a_forks_rounds_are_counted_as_its_own() -> None:
+def test_a_fork_has_its_own_statistics() -> None:
     shared = engine(4, 3)
     run = shared.open(Request((1, 2), GenerationOptions(max_new_tokens=30), Seeded(0)))
     for _ in range(3):
@@ -364,28 +371,28 @@ def test_a_forks_rounds_are_counted_as_its_own() -> None:
     assert fork.stats.rounds == before[0] + 1
 
 
-def test_no_round_draws_its_tree_as_the_one_before_did() -> None:
-    """A verdict already depended on those draws."""
+def test_draft_draws_differ_between_rounds_at_one_position() -> None:
+    """An earlier verdict depended on the earlier draws, so they must not be used twice."""
     seen = []
 
-    class Noting(OracleDrafter):
+    class RecordingDrafter(OracleDrafter):
         def propose(self, work: list[DraftWork]) -> list[Proposal]:  # type: ignore[override]
             seen.append(tuple(work[0].rng.categorical(even, place) for place in range(4)))
             return super().propose(work)
 
     even = torch.full((1000,), 1e-3, dtype=torch.float64)
     plain = oracle_drafter(6, 100)
-    steps(scripted(Scripted(Limits(2)), drafter=Noting(plain._propose)))
+    steps(scripted(Scripted(Limits(2)), drafter=RecordingDrafter(plain._propose)))
     assert len(set(seen)) == len(seen) > 4
 
 
-def test_drawn_trees_are_verified_whole() -> None:
-    class Drawn(Path):
+def test_drawn_trees_are_never_cut() -> None:
+    class Drawn(LookupChain):
         def grow(self, *given: object) -> TokenTree:  # type: ignore[override]
             tree = super().grow(*given)  # type: ignore[arg-type]
             columns = tree.token_list, tree.parent_list, tree.depth_list, tree.log_rho_list
             probs = torch.nn.functional.one_hot(tree.tokens[1:], V).double()
-            return TokenTree.of(*columns, Draws.CHAIN, probs)
+            return TokenTree.from_lists(*columns, Draws.CHAIN, probs)
 
     controller = Scripted(Limits(4))
     rounds = [step.stats for step in steps(scripted(controller, Drawn()))]
@@ -393,7 +400,7 @@ def test_drawn_trees_are_verified_whole() -> None:
     assert not controller.chosen
 
 
-def test_a_drafter_that_is_off_takes_in_the_text_before_it_piles_up(
+def test_a_drafter_that_does_not_run_receives_tokens_when_the_queue_is_full(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pending, "LIMIT", 8)
@@ -406,8 +413,8 @@ def test_a_drafter_that_is_off_takes_in_the_text_before_it_piles_up(
     assert len(run.draft.ids) > 24  # type: ignore[union-attr]
 
 
-class Doubting(Match):
-    """Counts its third, sixth, .. judgement as one that rounding could have changed."""
+class NearTies(Match):
+    """Counts every third judgement as a near tie."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -418,16 +425,16 @@ class Doubting(Match):
         return evolve(super().judge(*given), near_ties=int(self.judged % 3 == 0))
 
 
-def test_near_decisions_of_all_rounds_are_counted_for_their_request() -> None:
-    verifier = Doubting()
+def test_near_ties_are_counted_for_the_request_of_their_round() -> None:
+    verifier = NearTies()
     shared = Engine(OracleTarget(V, affine), verifier, clock=ScriptedClock())
     runs = [decode(shared, max_new_tokens=count) for count in (10, 2, 12)]
     assert verifier.judged == 24
     assert [run.stats.near_ties for run in runs] == [3, 1, 4]
 
 
-class Launching:
-    """Kernels that only count: a forward of the target launches one, and so does its prefill."""
+class CountingKernels:
+    """Kernels that only count: each forward pass of the target, prefill included, launches one."""
 
     def __init__(self) -> None:
         self.count = 5  # launched before any request
@@ -436,16 +443,16 @@ class Launching:
         return {"attend": self.count}
 
 
-class Brings(Match):
+class MatchWithKernels(Match):
     def __init__(self, kernels: Any) -> None:
         super().__init__()
         self.kernels = kernels
 
 
-class Capturing(OracleTarget):
-    """A target that says how passes are captured, and notes what it was asked with."""
+class CapturingTarget(OracleTarget):
+    """A target that captures, and records the arguments of its methods."""
 
-    def __init__(self, how: object, kernels: Launching | None) -> None:
+    def __init__(self, how: object, kernels: CountingKernels | None) -> None:
         super().__init__(V, affine)
         self.how, self.kernels = how, kernels
         self.opened: list[object] = []
@@ -468,36 +475,36 @@ class Capturing(OracleTarget):
         return super().logits(prefix)
 
 
-class Captured(OracleDrafter):
+class CapturableDrafter(OracleDrafter):
     def __init__(self) -> None:
         super().__init__(oracle_drafter(3, 100)._propose)
         self.given: list[tuple[object, object]] = []
 
-    def capture(self, kernels: object, capturing: object) -> "Captured":
+    def capture(self, kernels: object, capturing: object) -> "CapturableDrafter":
         self.given.append((kernels, capturing))
         return self
 
 
-def test_launches_are_counted_for_the_request_that_made_them() -> None:
-    kernels = Launching()
-    target = Capturing(None, kernels)
-    shared = Engine(target, Brings(kernels), clock=ScriptedClock())
+def test_kernel_launches_are_counted_for_the_request_that_was_stepped() -> None:
+    kernels = CountingKernels()
+    target = CapturingTarget(None, kernels)
+    shared = Engine(target, MatchWithKernels(kernels), clock=ScriptedClock())
     runs = [decode(shared, max_new_tokens=count) for count in (4, 7)]
-    # Without drafts each step, the prefill included, asks for one row.
+    # Without drafts each step, the prefill included, reads one row.
     assert [dict(run.stats.kernels) for run in runs] == [{"attend": 4}, {"attend": 7}]
     assert target.opened == [kernels, kernels]
     assert not decode(engine(0), max_new_tokens=4).stats.kernels
 
 
-@pytest.mark.parametrize("brings", [True, False])
+@pytest.mark.parametrize("has_kernels", [True, False])
 @pytest.mark.parametrize("captures", [True, False])
-def test_drafters_are_captured_where_there_are_kernels_and_a_way_to_capture(
-    brings: bool, captures: bool
+def test_a_drafter_is_captured_if_there_are_kernels_and_the_target_captures(
+    has_kernels: bool, captures: bool
 ) -> None:
-    kernels = Launching() if brings else None
+    kernels = CountingKernels() if has_kernels else None
     how = object() if captures else None
-    drafter, clock = Captured(), ScriptedClock()
-    target = Capturing(how, kernels)
-    Engine(target, Brings(kernels), drafter, Path(), Always(3), clock)
-    assert drafter.given == ([(kernels, how)] if brings and captures else [])
-    assert target.priced == [(clock, kernels)]  # prices are of forwards as they will be run
+    drafter, clock = CapturableDrafter(), ScriptedClock()
+    target = CapturingTarget(how, kernels)
+    Engine(target, MatchWithKernels(kernels), drafter, LookupChain(), FixedLimits(3), clock)
+    assert drafter.given == ([(kernels, how)] if has_kernels and captures else [])
+    assert target.priced == [(clock, kernels)]  # costs are of the forward passes that will run

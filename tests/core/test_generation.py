@@ -30,7 +30,7 @@ BUDGETS = [0, 1, 4, 12]
 
 
 class ByteTokenizer:
-    """A token a byte, so that a character may take four tokens and a word many."""
+    """One token per byte, so that a character may take four tokens."""
 
     chat_template: str | None = None
 
@@ -41,18 +41,18 @@ class ByteTokenizer:
         return bytes(ids).decode(errors="replace")
 
 
-def recites(prefix: tuple[int, ...], peak: float = 1.0) -> list[float]:
+def recite(prefix: tuple[int, ...], peak: float = 1.0) -> list[float]:
     """Nearly certain of the next byte of TEXT, over and over."""
     probs = [2e-3] * V
     probs[BYTES[(len(prefix) - START) % len(BYTES)]] = peak
     return probs
 
 
-def rambles(prefix: tuple[int, ...]) -> list[float]:
-    return recites(prefix, peak=0.3)
+def ramble(prefix: tuple[int, ...]) -> list[float]:
+    return recite(prefix, peak=0.3)
 
 
-def mostly_right(depth: int, wrong_every: int) -> OracleDrafter:
+def mostly_right_drafter(depth: int, wrong_every: int) -> OracleDrafter:
     def propose(prefix: tuple[int, ...], sampling: Sampling) -> Proposal:
         places = range(len(prefix) - START, len(prefix) - START + depth)
         path = [BYTES[i % len(BYTES)] ^ (i % wrong_every == 0) for i in places]
@@ -61,14 +61,14 @@ def mostly_right(depth: int, wrong_every: int) -> OracleDrafter:
     return OracleDrafter(propose)
 
 
-def pipeline(nodes: int, probs: Any = recites, wrong_every: int = 7, **target: Any) -> Pipeline:
-    """nodes: of a chain each round; 0 decodes plainly."""
+def pipeline(nodes: int, probs: Any = recite, wrong_every: int = 7, **target: Any) -> Pipeline:
+    """A pipeline with a chain of `nodes` each round; 0 decodes plainly."""
     oracle = OracleTarget(V, probs, **target)
     if nodes == 0:
         return Pipeline(oracle, tokenizer=ByteTokenizer(), clock=ScriptedClock())
     return Pipeline(
         oracle,
-        mostly_right(nodes, wrong_every),
+        mostly_right_drafter(nodes, wrong_every),
         Chain(ChainOptions()),
         Fixed(FixedOptions(nodes=nodes)),
         tokenizer=ByteTokenizer(),
@@ -85,8 +85,8 @@ def streamed(shared: Pipeline, **options: Any) -> tuple[list[Chunk], Generation]
             return chunks, end.value
 
 
-def counted(result: Generation) -> Generation:
-    """Nothing past the end is in any number: each committed token is counted once."""
+def checked_counts(result: Generation) -> Generation:
+    """The result; checks that each committed token is counted once, and none past the end."""
     assert result.stats.committed + 1 == len(result.tokens)
     assert sum(result.stats.committed_per_round) == result.stats.committed
     assert result.logprobs is None or len(result.logprobs) == len(result.tokens)
@@ -94,15 +94,15 @@ def counted(result: Generation) -> Generation:
     return result
 
 
-# Strings ----------------------------------------------------------------------------------------
+# Stop strings ------------------------------------------------------------------------------------
 
 
 @pytest.mark.covers("stop-string")
 @pytest.mark.parametrize("nodes", BUDGETS)
 @pytest.mark.parametrize("offset", range(len(TEXT) - 2))
-def test_a_stop_string_ends_the_text_wherever_it_lies(nodes: int, offset: int) -> None:
+def test_a_stop_string_ends_the_text_at_every_offset(nodes: int, offset: int) -> None:
     stop = TEXT[offset : offset + 3]
-    result = counted(
+    result = checked_counts(
         pipeline(nodes).generate(PROMPT, stop_strings=(stop,), logprobs=True, max_new_tokens=90)
     )
     assert result.finish_reason == "stop_string"
@@ -112,9 +112,11 @@ def test_a_stop_string_ends_the_text_wherever_it_lies(nodes: int, offset: int) -
 @pytest.mark.covers("stop-string")
 @pytest.mark.parametrize("nodes", BUDGETS)
 @pytest.mark.parametrize("cap", range(1, len(BYTES)))
-def test_the_earlier_of_a_stop_string_and_a_length_wins(nodes: int, cap: int) -> None:
+def test_the_earlier_of_a_stop_string_and_the_length_limit_ends_the_text(
+    nodes: int, cap: int
+) -> None:
     end = len(TEXT[: TEXT.index("naï") + 3].encode())
-    result = counted(
+    result = checked_counts(
         pipeline(nodes).generate(PROMPT, stop_strings=("naï",), max_new_tokens=cap, logprobs=True)
     )
     assert result.tokens == tuple(BYTES[: min(cap, end)])
@@ -123,7 +125,7 @@ def test_the_earlier_of_a_stop_string_and_a_length_wins(nodes: int, cap: int) ->
 
 @pytest.mark.covers("stop-string")
 @pytest.mark.parametrize("nodes", BUDGETS)
-def test_the_earliest_of_several_stop_strings_wins(nodes: int) -> None:
+def test_the_earliest_of_several_stop_strings_ends_the_text(nodes: int) -> None:
     result = pipeline(nodes).generate(
         PROMPT, stop_strings=("here", "字,", "stop"), max_new_tokens=90
     )
@@ -131,14 +133,14 @@ def test_the_earliest_of_several_stop_strings_wins(nodes: int) -> None:
 
 
 @pytest.mark.covers("stop-string")
-def test_a_stop_string_of_the_prompt_does_not_count() -> None:
+def test_a_stop_string_inside_the_prompt_is_ignored() -> None:
     result = pipeline(4).generate(PROMPT, stop_strings=("> ", "> w"), max_new_tokens=20)
     assert result.finish_reason == "length"
     assert len(result.tokens) == 20
 
 
-def test_stop_strings_need_a_tokenizer() -> None:
-    bare = Pipeline(OracleTarget(V, recites))
+def test_stop_strings_without_a_tokenizer_raise() -> None:
+    bare = Pipeline(OracleTarget(V, recite))
     with pytest.raises(RequestError, match="need a tokenizer"):
         bare.generate([1, 2], stop_strings=("x",))
     assert bare.generate([1, 2], max_new_tokens=3).text is None
@@ -157,13 +159,13 @@ def test_end_of_text_at_every_offset_is_found_at_its_first_occurrence(
     chunks, result = streamed(
         pipeline(nodes), eos_token_id=(token,), max_new_tokens=90, logprobs=True
     )
-    counted(result)
+    checked_counts(result)
     assert result.tokens == tuple(BYTES[: BYTES.index(token) + 1])
     assert result.finish_reason == chunks[-1].finish_reason == "eos"
     assert tuple(itertools.chain(*(chunk.tokens for chunk in chunks))) == result.tokens
 
 
-def test_the_targets_own_end_of_text_holds_unless_the_request_has_one() -> None:
+def test_a_requests_end_of_text_replaces_the_targets() -> None:
     shared = pipeline(4)
     shared.target.eos_token_ids = frozenset(b"r")
     assert shared.generate(PROMPT, max_new_tokens=30).text == "wör"
@@ -174,7 +176,7 @@ def test_the_targets_own_end_of_text_holds_unless_the_request_has_one() -> None:
 @pytest.mark.covers("token-limit")
 @pytest.mark.parametrize("nodes", BUDGETS)
 @pytest.mark.parametrize("count", range(16))
-def test_exactly_max_new_tokens_are_given(nodes: int, count: int) -> None:
+def test_exactly_max_new_tokens_are_returned(nodes: int, count: int) -> None:
     chunks, result = streamed(pipeline(nodes, wrong_every=100), max_new_tokens=count, logprobs=True)
     assert result.tokens == tuple(BYTES[:count])
     assert result.finish_reason == "length"
@@ -184,7 +186,7 @@ def test_exactly_max_new_tokens_are_given(nodes: int, count: int) -> None:
 
 @pytest.mark.covers("prompt-length")
 @pytest.mark.parametrize("nodes", BUDGETS)
-def test_prompts_up_to_the_limit_are_decoded_and_longer_ones_refused(nodes: int) -> None:
+def test_prompts_that_leave_no_room_raise_and_shorter_ones_decode(nodes: int) -> None:
     shared = pipeline(nodes, max_context=12)
     with pytest.raises(RequestError, match="empty"):
         shared.generate("")
@@ -202,7 +204,7 @@ def test_prompts_up_to_the_limit_are_decoded_and_longer_ones_refused(nodes: int)
 
 @pytest.mark.covers("streaming")
 @pytest.mark.parametrize("nodes", BUDGETS)
-def test_characters_are_streamed_whole_and_join_to_the_text(nodes: int) -> None:
+def test_streamed_pieces_hold_whole_characters_and_join_to_the_text(nodes: int) -> None:
     count = len(BYTES) + len("wörld → ".encode())
     chunks, result = streamed(pipeline(nodes), max_new_tokens=count)
     assert result.text == TEXT + "wörld → "
@@ -212,7 +214,7 @@ def test_characters_are_streamed_whole_and_join_to_the_text(nodes: int) -> None:
 
 
 @pytest.mark.parametrize("nodes", BUDGETS)
-def test_a_length_that_cuts_a_character_still_gives_all_of_the_text(nodes: int) -> None:
+def test_a_length_limit_inside_a_character_still_streams_all_of_the_text(nodes: int) -> None:
     cut = len("wörld → 漢".encode()) - 1
     chunks, result = streamed(pipeline(nodes), max_new_tokens=cut)
     assert result.text == "wörld → \ufffd"
@@ -220,7 +222,7 @@ def test_a_length_that_cuts_a_character_still_gives_all_of_the_text(nodes: int) 
 
 
 @pytest.mark.covers("request-isolation")
-def test_a_stream_can_be_closed_and_the_next_request_is_unharmed() -> None:
+def test_closing_a_stream_does_not_affect_the_next_request() -> None:
     shared = pipeline(4)
     stream = shared.stream(PROMPT, max_new_tokens=60)
     next(stream)
@@ -249,21 +251,19 @@ def test_chunks_carry_the_stats_of_their_round() -> None:
 @pytest.mark.covers("log-probabilities")
 @pytest.mark.parametrize("nodes", BUDGETS[1:])
 @pytest.mark.parametrize("temperature", [0.0, 1.0, 2.0])
-def test_log_probabilities_are_plain_decodings_token_by_token(
-    nodes: int, temperature: float
-) -> None:
-    asked = {"temperature": temperature, "seed": 3, "max_new_tokens": 50, "logprobs": True}
-    drafted = counted(pipeline(nodes, rambles).generate(PROMPT, **asked))
-    alone = counted(pipeline(0, rambles).generate(PROMPT, **asked))
+def test_log_probabilities_equal_those_of_plain_decoding(nodes: int, temperature: float) -> None:
+    options = {"temperature": temperature, "seed": 3, "max_new_tokens": 50, "logprobs": True}
+    drafted = checked_counts(pipeline(nodes, ramble).generate(PROMPT, **options))
+    alone = checked_counts(pipeline(0, ramble).generate(PROMPT, **options))
     assert drafted.tokens == alone.tokens
     assert drafted.logprobs == alone.logprobs
     ids = (*PROMPT.encode(), *alone.tokens)
-    target = OracleTarget(V, rambles)
+    target = OracleTarget(V, ramble)
     own = [float(target.logits(ids[:i])[ids[i]]) for i in range(START, len(ids))]
     assert drafted.logprobs == pytest.approx(own, abs=1e-12)
 
 
-def test_log_probabilities_are_not_computed_unless_asked_for() -> None:
+def test_log_probabilities_are_none_by_default() -> None:
     assert pipeline(4).generate(PROMPT, max_new_tokens=9).logprobs is None
 
 
@@ -271,26 +271,25 @@ def test_log_probabilities_are_not_computed_unless_asked_for() -> None:
 
 
 @pytest.mark.covers("seeds")
-def test_calls_without_a_seed_differ_and_each_names_the_seed_that_repeats_it() -> None:
-    shared = pipeline(4, rambles)
-    asked = {"temperature": 2.0, "max_new_tokens": 40}
-    results = [shared.generate(PROMPT, **asked) for _ in range(4)]
+def test_calls_without_a_seed_differ_and_return_the_seed_that_reproduces_them() -> None:
+    shared = pipeline(4, ramble)
+    options = {"temperature": 2.0, "max_new_tokens": 40}
+    results = [shared.generate(PROMPT, **options) for _ in range(4)]
     assert len({result.seed for result in results}) == 4
     assert len({result.tokens for result in results}) == 4
     for result in results:
-        again = shared.generate(PROMPT, seed=result.seed, **asked)
-        assert (again.tokens, again.seed) == (result.tokens, result.seed)
+        repeated = shared.generate(PROMPT, seed=result.seed, **options)
+        assert (repeated.tokens, repeated.seed) == (result.tokens, result.seed)
 
 
 @pytest.mark.covers("seeds")
-def test_a_neighbours_seed_does_not_reach_a_request() -> None:
-    shared = pipeline(4, rambles)
-    asked = {"temperature": 2.0, "max_new_tokens": 40}
-    alone = shared.generate(PROMPT, seed=5, **asked).tokens
-    for neighbour in range(3):
+def test_an_interleaved_requests_seed_does_not_affect_another() -> None:
+    shared = pipeline(4, ramble)
+    options = {"temperature": 2.0, "max_new_tokens": 40}
+    alone = shared.generate(PROMPT, seed=5, **options).tokens
+    for other in range(3):
         runs = [
-            shared.engine.open(shared.request(PROMPT, seed=seed, **asked))
-            for seed in (5, neighbour)
+            shared.engine.open(shared.request(PROMPT, seed=seed, **options)) for seed in (5, other)
         ]
         while runs[0].finish_reason is None:
             for run in runs:
@@ -299,11 +298,11 @@ def test_a_neighbours_seed_does_not_reach_a_request() -> None:
         assert tuple(runs[0].new_ids) == alone
 
 
-def test_the_global_generators_state_has_no_part_in_it() -> None:
+def test_torchs_global_generator_does_not_affect_the_text() -> None:
     texts = set()
     for state in range(3):
         torch.manual_seed(state)
-        texts.add(pipeline(4, rambles).generate(PROMPT, temperature=1.0, seed=1).tokens)
+        texts.add(pipeline(4, ramble).generate(PROMPT, temperature=1.0, seed=1).tokens)
     assert len(texts) == 1
 
 
@@ -313,11 +312,14 @@ def test_the_global_generators_state_has_no_part_in_it() -> None:
 @pytest.mark.covers("request-isolation")
 @pytest.mark.parametrize("temperature", [0.0, 1.5])
 def test_a_second_request_equals_one_of_a_fresh_pipeline(temperature: float) -> None:
-    asked = {"temperature": temperature, "seed": 2, "max_new_tokens": 50}
-    used = pipeline(4, rambles)
+    options = {"temperature": temperature, "seed": 2, "max_new_tokens": 50}
+    used = pipeline(4, ramble)
     used.generate("> something else, and long", max_new_tokens=70)
     used.generate("x", max_new_tokens=1)
-    second, fresh = used.generate(PROMPT, **asked), pipeline(4, rambles).generate(PROMPT, **asked)
+    second, fresh = (
+        used.generate(PROMPT, **options),
+        pipeline(4, ramble).generate(PROMPT, **options),
+    )
     assert second.tokens == fresh.tokens
     assert second.stats.committed_per_round == fresh.stats.committed_per_round
 
@@ -332,21 +334,21 @@ def test_a_request_after_an_exception_equals_one_of_a_fresh_pipeline() -> None:
     def blanks(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         return scores * torch.nan if ids.shape[-1] > START + 9 else scores
 
-    shared, asked = pipeline(4, rambles), {"temperature": 1.0, "seed": 2, "max_new_tokens": 50}
-    expected = pipeline(4, rambles).generate(PROMPT, **asked).tokens
+    shared, options = pipeline(4, ramble), {"temperature": 1.0, "seed": 2, "max_new_tokens": 50}
+    expected = pipeline(4, ramble).generate(PROMPT, **options).tokens
     for processor, error in ((fails, RuntimeError), (blanks, NonFiniteLogits)):
         with pytest.raises(error):
-            shared.generate(PROMPT, logits_processor=[processor], **asked)
-        assert shared.generate(PROMPT, **asked).tokens == expected
+            shared.generate(PROMPT, logits_processor=[processor], **options)
+        assert shared.generate(PROMPT, **options).tokens == expected
 
 
 @pytest.mark.covers("request-isolation")
 def test_interleaved_streams_equal_separate_ones() -> None:
-    prompts, asked = ["> ", "a", "bcd"], {"temperature": 1.0, "seed": 4, "max_new_tokens": 40}
-    separate = [pipeline(4, rambles).generate(p, **asked).tokens for p in prompts]
-    shared = pipeline(4, rambles)
+    prompts, options = ["> ", "a", "bcd"], {"temperature": 1.0, "seed": 4, "max_new_tokens": 40}
+    separate = [pipeline(4, ramble).generate(p, **options).tokens for p in prompts]
+    shared = pipeline(4, ramble)
     found: list[list[int]] = [[], [], []]
-    streams = [shared.stream(p, **asked) for p in prompts]
+    streams = [shared.stream(p, **options) for p in prompts]
     for chunks in itertools.zip_longest(*streams):
         for tokens, chunk in zip(found, chunks, strict=True):
             tokens.extend(chunk.tokens if chunk else ())
@@ -380,7 +382,7 @@ def test_an_observer_that_raises_is_disabled_with_a_warning_and_decoding_goes_on
     assert "disabled" in record.getMessage()
 
 
-def test_observers_hear_of_a_round_after_its_tokens_were_streamed() -> None:
+def test_observers_are_called_after_the_rounds_tokens_were_streamed() -> None:
     shared, heard = pipeline(4), []
     shared.observers.append(lambda stats: heard.append(stats.round))
     stream = shared.stream(PROMPT, max_new_tokens=20)
@@ -393,7 +395,7 @@ def test_observers_hear_of_a_round_after_its_tokens_were_streamed() -> None:
 
 
 @pytest.mark.covers("prompt-length")
-def test_unknown_and_bad_options_are_refused_by_name() -> None:
+def test_unknown_and_bad_options_raise_with_their_name() -> None:
     shared = pipeline(4)
     with pytest.raises(RequestError, match="unknown generation option 'temprature'"):
         shared.generate(PROMPT, temprature=1.0)
@@ -417,16 +419,16 @@ def test_a_sequence_bias_may_be_hugging_faces_mapping() -> None:
     assert options.override({"sequence_bias": {(5,): 2.0, (7, 5): -1.0}}) == pairs
 
 
-def test_messages_need_a_chat_template() -> None:
+def test_messages_without_a_chat_template_raise() -> None:
     shared, messages = pipeline(4), [{"role": "user", "content": "hi"}]
     with pytest.raises(RequestError, match="chat template"):
         shared.generate(messages)
     with pytest.raises(RequestError, match="chat template"):
-        Pipeline(OracleTarget(V, recites)).generate(messages)
+        Pipeline(OracleTarget(V, recite)).generate(messages)
     assert shared.generate(PROMPT, max_new_tokens=6).text == "wörld"
 
 
-def test_a_pipelines_defaults_hold_until_a_request_overrides_them() -> None:
+def test_a_request_overrides_the_pipelines_defaults_for_itself_only() -> None:
     shared = pipeline(0)
     shared.generation = GenerationOptions(max_new_tokens=3)
     assert shared.generate(PROMPT).text == "wö"
@@ -443,13 +445,13 @@ def test_huge_logits_stay_finite_at_every_temperature(temperature: float) -> Non
 
     for nodes in (0, 4):
         shared = pipeline(nodes)
-        shared.engine.target = shared.target = Loud(V, recites)
+        shared.engine.target = shared.target = Loud(V, recite)
         result = shared.generate(PROMPT, temperature=temperature, seed=1, max_new_tokens=30)
         assert result.tokens == tuple(BYTES[:30])
 
 
 @pytest.mark.covers("speculation-off")
-def test_the_result_says_whether_and_why_speculation_ran() -> None:
+def test_the_result_reports_whether_and_why_speculation_ran() -> None:
     ran = pipeline(4).generate(PROMPT, max_new_tokens=20)
     assert ran.speculation == {"ran": True, "reason": None}
     plainly = pipeline(0).generate(PROMPT, max_new_tokens=20)
@@ -460,7 +462,7 @@ def test_the_result_says_whether_and_why_speculation_ran() -> None:
     assert "no round had room" in short.speculation["reason"]
 
 
-def test_the_report_is_plain_data_with_every_promised_field() -> None:
+def test_the_report_is_json_with_every_documented_field() -> None:
     import json
 
     result = pipeline(4).generate(PROMPT, max_new_tokens=30, logprobs=True)
@@ -477,7 +479,7 @@ def test_the_report_is_plain_data_with_every_promised_field() -> None:
     assert report["accepted_length"] == pytest.approx(29 / report["rounds"])
 
 
-def test_a_request_may_be_stepped_by_its_caller() -> None:
+def test_a_request_can_be_stepped_by_its_caller() -> None:
     shared = pipeline(4)
     request = shared.request(PROMPT, max_new_tokens=20, seed=9)
     assert isinstance(request, Request)
@@ -488,10 +490,10 @@ def test_a_request_may_be_stepped_by_its_caller() -> None:
     assert tuple(run.new_ids) == tuple(BYTES[:20])
 
 
-def test_a_drafter_that_proposes_nothing_has_not_speculated() -> None:
-    silent = pipeline(4)
-    silent.engine.drafter = OracleDrafter(lambda prefix, sampling: LookupPaths((), sampling, V))
-    result = silent.generate(PROMPT, max_new_tokens=10)
+def test_a_drafter_that_proposes_nothing_is_reported_as_no_speculation() -> None:
+    empty = pipeline(4)
+    empty.engine.drafter = OracleDrafter(lambda prefix, sampling: LookupPaths((), sampling, V))
+    result = empty.generate(PROMPT, max_new_tokens=10)
     assert result.stats.drafted > 0
     assert result.speculation == {
         "ran": False,

@@ -1,4 +1,4 @@
-"""Keyed draws: independent of call order, different between streams, never an impossible token."""
+"""Keyed draws: independent of call order, different between streams, of positive probability."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ def test_a_draw_depends_on_its_key_and_not_on_call_order() -> None:
 
 
 @pytest.mark.covers("shared-randomness")
-def test_seed_stream_position_and_draw_all_matter() -> None:
+def test_a_draw_depends_on_seed_stream_position_and_index() -> None:
     base = Seeded(7).stream("verify")
     others = [
         Seeded(8).stream("verify").uniform(3),
@@ -28,7 +28,7 @@ def test_seed_stream_position_and_draw_all_matter() -> None:
     assert len({base.uniform(3), *others}) == 6
 
 
-def test_uniforms_look_uniform() -> None:
+def test_uniforms_pass_a_chi_square_test() -> None:
     values = torch.tensor([Seeded(1).uniform(p, d) for p in range(200) for d in range(20)])
     counts = torch.histc(values, 10, 0, 1)
     chi_square = float(((counts - 400) ** 2 / 400).sum())
@@ -48,10 +48,10 @@ def test_token_noise_is_splitmix64_counting_from_the_key() -> None:
         return z ^ (z >> 31)
 
     for key in (0, 1, 2**63, 2**64 - 1, 1234567890123456789):
-        wanted = [
+        expected = [
             ((splitmix(key + i * 0x9E3779B97F4A7C15) >> 11) + 0.5) * 2.0**-53 for i in range(1, 9)
         ]
-        assert _uniforms(key, 8, "cpu").tolist() == wanted
+        assert _uniforms(key, 8, "cpu").tolist() == expected
 
 
 def test_draws_follow_the_distribution() -> None:
@@ -66,7 +66,7 @@ def test_draws_follow_the_distribution() -> None:
     assert float(((counts - flat) ** 2 / flat).sum()) > 27.6  # and not some other distribution
 
 
-def test_a_distribution_need_not_sum_to_one() -> None:
+def test_scaling_the_weights_does_not_change_a_draw() -> None:
     probs = torch.tensor([0.2, 0.5, 0.3])
     stream = Seeded(5)
     assert [stream.categorical(probs, p) for p in range(50)] == [
@@ -76,7 +76,7 @@ def test_a_distribution_need_not_sum_to_one() -> None:
 
 @pytest.mark.covers("non-finite-logits")
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8), st.integers(0, 2**64 - 1))
-def test_an_impossible_token_is_never_drawn(weights: list[float], seed: int) -> None:
+def test_a_token_of_probability_zero_is_never_drawn(weights: list[float], seed: int) -> None:
     if sum(weights) == 0:
         weights[0] = 1.0
     probs = torch.tensor(weights, dtype=torch.float64)
@@ -84,8 +84,7 @@ def test_an_impossible_token_is_never_drawn(weights: list[float], seed: int) -> 
 
 
 def test_rounding_moves_a_draw_only_where_two_tokens_nearly_tie() -> None:
-    """A cumulative distribution of so many tokens has a step within rounding of almost any
-    number."""
+    """Negative control: comparing with the cumulative distribution changes draws by rounding."""
     generator = torch.Generator().manual_seed(0)
     probs = torch.rand(50_000, generator=generator, dtype=torch.float64)
     noise = 1 + 1e-5 * torch.randn(50_000, generator=generator, dtype=torch.float64)

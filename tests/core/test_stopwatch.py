@@ -1,4 +1,4 @@
-"""Stage times: the host's clock on a CPU, the device's own marks where work outlasts a call."""
+"""Stage times: by the host's clock on a CPU, by device marks on asynchronous devices."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from draftwood.core.stopwatch import Stopwatch
 from draftwood.testing import ScriptedClock
 
 
-def test_laps_go_to_their_stages_and_the_rest_to_other() -> None:
+def test_laps_count_for_their_stages_and_the_rest_as_other() -> None:
     watch = Stopwatch(ScriptedClock((1.0,)))
     watch.lap("draft")
     watch.lap(None)
@@ -18,14 +18,14 @@ def test_laps_go_to_their_stages_and_the_rest_to_other() -> None:
 
 
 class Device:
-    """Work takes four seconds of device time a lap; `reached` laps of it are done."""
+    """A device whose work takes four seconds per lap, and which has done `reached` laps."""
 
     def __init__(self, reached: int) -> None:
-        self.made, self.reached = 0, reached
+        self.marks, self.reached = 0, reached
 
     def mark(self) -> "Mark":
-        self.made += 1
-        return Mark(self, self.made - 1)
+        self.marks += 1
+        return Mark(self, self.marks - 1)
 
 
 class Mark:

@@ -1,4 +1,4 @@
-"""Prompts to ids, and ids to pieces of text that join to the whole."""
+"""Prompts to ids, and ids to pieces of text that join to the whole text."""
 
 import itertools
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ from draftwood.core.text import TextStream, encode
 
 
 class Bytes:
-    """A token a byte."""
+    """One token per byte."""
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
         return bytes(ids).decode(errors="replace")
 
 
 class Words:
-    """A token a word; a word is spaced from the one before it, and the first one is not."""
+    """One token per word; every word but the first has a space before it."""
 
     WORDS = ("a", "quick", "fox", ".", "jumps", "<end>")
 
@@ -32,7 +32,7 @@ class Words:
 
 
 class Chat(Bytes):
-    """Has a template, and would add a start token to text that did not come from it."""
+    """Has a chat template, and adds a start token to text that is not from the template."""
 
     chat_template = "x"
 
@@ -49,7 +49,7 @@ def pieces(tokenizer: Any, groups: Sequence[Sequence[int]]) -> list[str]:
     return [*(stream.push(group) for group in groups), stream.finish()]
 
 
-def cut(ids: Sequence[int], places: Sequence[int]) -> list[Sequence[int]]:
+def split_at(ids: Sequence[int], places: Sequence[int]) -> list[Sequence[int]]:
     edges = [0, *sorted({place % (len(ids) + 1) for place in places}), len(ids)]
     return [ids[a:b] for a, b in itertools.pairwise(edges)]
 
@@ -60,58 +60,60 @@ PLACES = st.lists(st.integers(0, 400), max_size=12)
 @pytest.mark.covers("streaming")
 @given(st.text(max_size=60), PLACES)
 def test_pieces_join_to_the_text_and_hold_whole_characters(text: str, places: list[int]) -> None:
-    found = pieces(Bytes(), cut(text.encode(), places))
+    found = pieces(Bytes(), split_at(text.encode(), places))
     assert "".join(found) == text
     if "\ufffd" not in text:
         assert not any("\ufffd" in piece for piece in found)
 
 
 @given(st.binary(max_size=60), PLACES)
-def test_text_that_ends_inside_a_character_is_given_out_at_the_end(
+def test_text_that_ends_inside_a_character_is_returned_by_finish(
     ids: bytes, places: list[int]
 ) -> None:
     whole = ids.decode(errors="replace")
-    assert "".join(pieces(Bytes(), cut(ids + b"|", places))) == (ids + b"|").decode(
+    assert "".join(pieces(Bytes(), split_at(ids + b"|", places))) == (ids + b"|").decode(
         errors="replace"
     )
     if not whole.endswith("\ufffd"):
-        assert "".join(pieces(Bytes(), cut(ids, places))) == whole
+        assert "".join(pieces(Bytes(), split_at(ids, places))) == whole
 
 
-def test_an_unfinished_character_waits_for_the_end() -> None:
+def test_an_incomplete_character_is_held_back_until_finish() -> None:
     assert pieces(Bytes(), [b"ab\xe6", b"\xbc"]) == ["", "", "ab\ufffd"]
     assert pieces(Bytes(), [b"ab\xe6", b"\xbc", b"\xa2c"]) == ["", "", "ab漢c", ""]
 
 
 @pytest.mark.covers("streaming")
 @given(st.lists(st.integers(0, 5), max_size=30), PLACES)
-def test_words_are_spaced_by_what_stands_before_them(ids: list[int], places: list[int]) -> None:
+def test_pieces_keep_the_spaces_that_depend_on_earlier_words(
+    ids: list[int], places: list[int]
+) -> None:
     whole = Words().decode(ids, skip_special_tokens=True)
-    assert "".join(pieces(Words(), cut(ids, places))) == whole
+    assert "".join(pieces(Words(), split_at(ids, places))) == whole
 
 
 def test_each_push_decodes_a_short_window() -> None:
-    """Else streaming would cost the square of the text."""
+    """Otherwise the cost of streaming would be quadratic in the length of the text."""
     lengths = []
 
-    class Watched(Bytes):
+    class RecordingBytes(Bytes):
         def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
             lengths.append(len(ids))
             return super().decode(ids)
 
-    stream = TextStream(Watched())
+    stream = TextStream(RecordingBytes())
     for _ in range(300):
         stream.push(b"abc")
     assert max(lengths) <= 6
 
 
-def test_ids_and_text_become_ids() -> None:
+def test_encode_accepts_ids_and_text() -> None:
     assert encode([3, 1, 2], None) == (3, 1, 2)
     assert encode((), None) == ()
     assert encode("ab", Chat()) == (1, 97, 98)
 
 
-def test_messages_go_through_the_template_once() -> None:
+def test_the_chat_template_is_applied_once() -> None:
     ids = encode([{"role": "user", "content": "hi"}], Chat())
     assert bytes(ids).decode() == "[user]hi[assistant]"
 
@@ -125,18 +127,18 @@ def test_messages_go_through_the_template_once() -> None:
         ([1, {"role": "user"}], "list of"),
     ],
 )
-def test_prompts_that_cannot_be_read_are_refused(prompt: Any, message: str) -> None:
+def test_prompts_that_need_a_tokenizer_or_mix_kinds_raise(prompt: Any, message: str) -> None:
     with pytest.raises(RequestError, match=message):
         encode(prompt, None)
 
 
-def test_what_is_no_prompt_or_no_text_is_refused_before_the_tokenizer_sees_it() -> None:
+def test_values_that_are_no_prompt_or_no_text_raise_before_tokenizing() -> None:
     for value, message in [(5, "got int"), (None, "got NoneType"), ("a\udcff", "at 1 is no char")]:
         with pytest.raises(RequestError, match=message):
             encode(value, Chat())  # type: ignore[arg-type]
 
 
-def test_messages_without_a_template_are_refused() -> None:
+def test_messages_without_a_template_raise() -> None:
     tokenizer = Chat()
     tokenizer.chat_template = ""
     with pytest.raises(RequestError, match="chat template"):
