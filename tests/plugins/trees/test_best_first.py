@@ -325,9 +325,9 @@ def test_scores_come_from_a_warmer_distribution_than_a_cold_request() -> None:
         assert torch.allclose(scores(temperature, None), (logits[0] / 0.8).log_softmax(-1))
     assert torch.allclose(scores(1.3, None), (logits[0] / 1.3).log_softmax(-1))
     assert torch.allclose(scores(1.3, 0.9), (logits[0] / 0.9).log_softmax(-1))
-    # What depends on the token before is surer by itself, and is warmed more.
+    # A proposal may require a higher temperature.
     pairs = MarkovProposal(
-        torch.tensor([[0, 1, 2]]), logits[0], logits.new_empty(0, 3, 3), Sampling(0.3), 3
+        torch.tensor([[0, 1, 2]]), logits[0], logits.new_empty(0, 3, 3), Sampling(0.3), 3, 1.3
     )
     for temperature, asked, wanted in ((0.3, None, 1.3), (1.5, None, 1.5), (0.3, 0.7, 0.7)):
         probs = evolve(pairs, sampling=Sampling(temperature))

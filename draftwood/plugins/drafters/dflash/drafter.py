@@ -22,6 +22,11 @@ from draftwood.plugins.drafters.dflash.captured import Captured
 from draftwood.plugins.drafters.dflash.model import DFlashModel
 from draftwood.plugins.drafters.options import DFlashOptions
 
+MARKOV_SCORE_TEMPERATURE = 1.3
+"""Lowest temperature at which trees over the selector's distributions are scored by default.
+Measured on the bundled drafter: of temperatures from 0.8 to 1.9 its trees accept most at 1.3 and
+1.4, 4% more than at 0.8."""
+
 
 @frozen(eq=False)
 class Shared:
@@ -192,4 +197,11 @@ class DFlash(Drafter):
         anchor = shared.vocabulary.draft_id(anchor)
         candidates, first, pair = model.selector.scores(logits, hidden, anchor)
         candidates = shared.vocabulary.tokens(candidates)
-        return MarkovProposal(candidates, first, pair, session.sampling, shared.vocabulary.size)
+        return MarkovProposal(
+            candidates,
+            first,
+            pair,
+            session.sampling,
+            shared.vocabulary.size,
+            min_score_temperature=MARKOV_SCORE_TEMPERATURE,
+        )
