@@ -171,7 +171,9 @@ def __getattr__(name: str) -> Any:
             if hasattr(module, name):
                 value = globals()[name] = getattr(module, name)
                 return value
-    raise AttributeError(f"module 'draftwood' has no attribute {name!r}")
+    from draftwood.core.renames import missing_attribute
+
+    raise missing_attribute(__name__, name)
 
 
 def __dir__() -> list[str]:

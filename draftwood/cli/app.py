@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 import draftwood
-from draftwood.core.registry.registry import Record, Registry
+from draftwood.core.registry.registry import PluginRecord, Registry
 
 COMMANDS = {
     "run": "Decode a prompt and stream the text.",
@@ -41,7 +41,7 @@ class Session:
         return installed() if self.third_parties else load_plugins(third_parties=False)
 
     @cached_property
-    def commands(self) -> tuple[dict[str, click.Command], list[Record]]:
+    def commands(self) -> tuple[dict[str, click.Command], list[PluginRecord]]:
         """Third parties' commands by name, and the record of each."""
         return self.registry.commands(taken=COMMANDS)
 

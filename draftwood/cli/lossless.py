@@ -10,8 +10,7 @@ from draftwood.cli.app import Session
 from draftwood.cli.options import json_option, pipeline_argument, print_json
 
 if TYPE_CHECKING:
-    from draftwood.core.config.pipeline import Component, PipelineConfig
-    from draftwood.core.draws import Draws
+    from draftwood.core.config.pipeline import PipelineConfig
     from draftwood.core.generation import Pipeline
     from draftwood.testing.lossless import Report
 
@@ -23,8 +22,9 @@ JSON = {
     "verifier with toy drafters of the same form of distribution, by enumeration",
     "exact.biased": "{case, prefix, pipeline, target}: the first biased case and the next-token "
     "distributions after the first wrong prefix; null if there is none",
-    "decisions": "{cases, near, difference}: of a verifier on a device beside its reference, which "
-    "is what was enumerated; near_ties: those that rounding may decide; null without a reference",
+    "decisions": "{cases, near_ties, difference}: of a verifier on a device beside its reference, "
+    "which is what was enumerated; near_ties: those that rounding may decide; null without a "
+    "reference",
     "parity": "{dtype: {prompts, tokens, differences, control}}: greedy text beside plain decoding",
     "parity.*.differences": "[{prompt, position, margin, bound, within, pipeline, plain}]: where "
     "texts part, and the target's margin there",
@@ -85,7 +85,6 @@ def command(
 
 def examine(config: "PipelineConfig", session: Session, *, bias: float, quiet: bool) -> "Report":
     """Gather the evidence, saying what is being done unless quiet. bias: as in `check_law`."""
-    from draftwood.core.config.compose import traits_of
     from draftwood.core.draws import Draws
     from draftwood.core.registry.plugin import Kind
     from draftwood.testing.decisions import check_decisions
@@ -100,14 +99,14 @@ def examine(config: "PipelineConfig", session: Session, *, bias: float, quiet: b
         return {kind.value: part.build() for kind in kinds if (part := config.component(kind))}
 
     drafter = config.drafter
-    form = None if drafter is None else traits_of(drafter.entry, drafter.options).form
+    form = None if drafter is None else drafter.traits.form
     say("enumerating toy pipelines")
     exact = check_exact(form, build)
     loaded = _load(config, "float32", session)
     verifier = loaded.engine.verifier
     if verifier.reference is not None:
         say(f"judging toy trees, beside {verifier.reference.name}")
-    draws = frozenset(Draws) if config.verifier is None else _draws(config.verifier)
+    draws = frozenset(Draws) if config.verifier is None else config.verifier.traits.draws
     decisions = check_decisions(verifier, draws, loaded.target.device)
     prompts = _prompts(loaded)
     say("decoding greedily in float32, beside plain decoding")
@@ -170,14 +169,6 @@ def render(report: "Report") -> str:
             "--set controller.use=fixed, for one), or enumerable, and run this again"
         )
     return "\n".join([*lines, f"verdict {report.verdict}"])
-
-
-def _draws(verifier: "Component") -> frozenset["Draws"]:
-    """How the nodes of the trees that it verifies may be chosen."""
-    from draftwood.core.config.compose import traits_of
-
-    draws: frozenset[Draws] = traits_of(verifier.entry, verifier.options).draws
-    return draws
 
 
 def _load(config: "PipelineConfig", dtype: str, session: Session) -> "Pipeline":

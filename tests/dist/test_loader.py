@@ -9,7 +9,7 @@ import pytest
 from draftwood.core.errors import PluginError
 from draftwood.core.registry.loader import load_plugins
 from draftwood.core.registry.plugin import Kind
-from draftwood.core.registry.registry import Record, Refusal, Registered, Registry
+from draftwood.core.registry.registry import PluginRecord, Refusal, Registered, Registry
 
 
 def load(site: Path, **settings: object) -> Registry:
@@ -22,7 +22,7 @@ def load(site: Path, **settings: object) -> Registry:
     return load_plugins(**{**defaults, **settings})  # type: ignore[arg-type]
 
 
-def only(registry: Registry) -> Record:
+def only(registry: Registry) -> PluginRecord:
     (record,) = registry.records
     return record
 
@@ -30,7 +30,7 @@ def only(registry: Registry) -> Record:
 def test_a_working_distribution_is_registered_with_its_provenance(site, install):
     install("echo-spec")
     registry = load(site)
-    assert only(registry) == Record("drafter", "echo", "echo-spec", "0.2", "ok")
+    assert only(registry) == PluginRecord("drafter", "echo", "echo-spec", "0.2", "ok")
     entry = registry.get(Kind.DRAFTER, "echo")
     options = entry.plugin.options(repeat=2)
     assert entry.build(options).options is options

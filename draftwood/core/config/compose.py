@@ -1,7 +1,8 @@
 """Whether the parts of a pipeline work together, decided before any weights load.
 
-Each part may be fine and the whole still wrong: a verifier with no distribution for the tree's
-draws would change the output. What is checked here needs only traits and config.json files."""
+Parts that are valid one by one can still be wrong together: a verifier that is not exact for the
+tree's draws would change the output. The check reads traits and config.json files only.
+"""
 
 import json
 from collections.abc import Callable
@@ -12,46 +13,35 @@ import attrs
 
 from draftwood.core import assets
 from draftwood.core.config.pipeline import PipelineConfig, TargetConfig
-from draftwood.core.errors import CompositionError, DraftwoodError, PluginError, Problem
+from draftwood.core.errors import CompositionError, DraftwoodError, Problem
 from draftwood.core.registry.loader import installed
-from draftwood.core.registry.plugin import (
-    ControllerTraits,
-    DrafterTraits,
-    Kind,
-    Plugin,
-    Traits,
-    TreeTraits,
-    VerifierTraits,
-)
-from draftwood.core.registry.registry import Registered, Registry, cause_of
-
-TRAITS: dict[Kind, type] = {
-    Kind.DRAFTER: DrafterTraits,
-    Kind.TREE: TreeTraits,
-    Kind.CONTROLLER: ControllerTraits,
-    Kind.VERIFIER: VerifierTraits,
-}
-_NEEDED = (Kind.TREE, Kind.CONTROLLER, Kind.VERIFIER)
+from draftwood.core.registry.plugin import Kind
+from draftwood.core.registry.registry import Registry
 
 
 def check_composition(config: PipelineConfig, registry: Registry | None = None) -> None:
-    """Raise CompositionError with every reason why the parts do not work together.
+    """Refuse a pipeline whose parts do not work together.
 
-    registry: where suggestions come from, the installed plugins by default. Reads the target's
-    config.json if it is a folder or bundled; sizes of a hub model are checked when it loads.
+    Reads the target's config.json if it is a folder or bundled; the sizes of a hub model are
+    checked when it loads.
+
+    Args:
+        config: The pipeline.
+        registry: The plugins to suggest; the installed ones by default.
+
+    Raises:
+        CompositionError: With every reason.
     """
     registry = registry or installed()
-    problems = _missing(config, registry)
+    problems = _without_drafter(config)
     traits: dict[Kind, Any] = {}
     for kind in Kind:
-        part = config.component(kind)
-        if part is None:
-            continue
-        try:
-            traits[kind] = traits_of(part.entry, part.options)
-        except DraftwoodError as error:
-            problems.append(_problem(part.where, kind, error))
-    for check in (_draws, _distributions, _device, _graphs):
+        if part := config.component(kind):
+            try:
+                traits[kind] = part.traits
+            except DraftwoodError as error:
+                problems.append(_problem(part.where, kind, error))
+    for check in (_draws, _forms, _device, _graphs):
         problems += check(config, traits, registry)
     if config.target is not None:
         problems += _sizes(config, config.target, traits)
@@ -59,85 +49,60 @@ def check_composition(config: PipelineConfig, registry: Registry | None = None) 
         raise CompositionError(problems)
 
 
+def check_factories(config: PipelineConfig) -> None:
+    """Import the factories of the plugins that a pipeline uses; no weights load.
+
+    Raises:
+        CompositionError: With every factory that cannot be imported, each naming plugin and
+            distribution.
+    """
+    problems = []
+    for kind in Kind:
+        if part := config.component(kind):
+            try:
+                part.entry.load_factory()
+            except DraftwoodError as error:
+                problems.append(_problem(part.where, f"{kind}.use", error))
+    if problems:
+        raise CompositionError(problems)
+
+
 def remarks(config: PipelineConfig) -> list[str]:
-    """What is allowed and worth knowing, a sentence each."""
-    verifier = config.verifier
+    """What is allowed and useful to know, a sentence each."""
+    verifier, controller = config.verifier, config.controller
     if verifier is None:
         return []
-    traits = traits_of(verifier.entry, verifier.options)
-    return [*_picked(config, traits), *_unrepeatable(config, traits)]
-
-
-def _picked(config: PipelineConfig, verifier: VerifierTraits) -> list[str]:
-    """What a verifier that picks by device picks."""
-    if verifier.resolve_for_device is None or config.verifier is None:
-        return []
-    use, device = config.verifier.use, config.runtime.device.partition(":")[0]
-    if device == "auto":
-        gpu, cpu = map(verifier.resolve_for_device, ("cuda", "cpu"))
-        here = f"{gpu!r} on a GPU, {cpu!r} on the CPU"
-        return [f"verifier {use!r} picks when the target is loaded: {here}"]
-    return [f"verifier {use!r} picked {verifier.resolve_for_device(device)!r} for {device}"]
-
-
-def _unrepeatable(config: PipelineConfig, traits: VerifierTraits) -> list[str]:
-    """Whether one seed can give two texts."""
-    controller, verifier = config.controller, config.verifier
-    if controller is None or verifier is None or config.generation.sampling.greedy:
-        return []
-    timed = traits_of(controller.entry, controller.options).timed
-    if timed and not traits.seed_parity:
-        return [
+    traits, sentences = verifier.traits, []
+    if resolve := traits.resolve_for_device:
+        device = config.runtime.device.partition(":")[0]
+        if device == "auto":
+            choices = f"{resolve('cuda')!r} on a GPU, {resolve('cpu')!r} on the CPU"
+            sentences.append(
+                f"verifier {verifier.use!r} picks when the target is loaded: {choices}"
+            )
+        else:
+            sentences.append(f"verifier {verifier.use!r} picked {resolve(device)!r} for {device}")
+    sampling = not config.generation.sampling.greedy
+    if sampling and not traits.seed_parity and controller and controller.traits.timed:
+        sentences.append(
             f"text is not reproducible from the seed: budgets of {controller.use!r} follow "
             f"measured times, and what {verifier.use!r} draws depends on the tree; the "
-            f"distribution of the "
-            "output is exact all the same"
-        ]
-    return []
-
-
-def traits_of(entry: Registered, options: Any) -> Any:
-    """A plugin's traits for its options.
-
-    Raises PluginError naming the distribution if the plugin fails or gives something else; a
-    DraftwoodError of its own (a checkpoint it cannot read) passes through.
-    """
-    try:
-        traits: Traits = entry.plugin.traits(options)
-    except DraftwoodError:
-        raise
-    except Exception as error:
-        raise PluginError(
-            f"{entry.kind} {entry.plugin.name!r} of {entry.source} failed to give its traits "
-            f"({cause_of(error)})"
-        ) from error
-    if not isinstance(traits, TRAITS[entry.kind]):
-        raise PluginError(
-            f"{entry.kind} {entry.plugin.name!r} of {entry.source} gave "
-            f"{type(traits).__name__} as traits, not {TRAITS[entry.kind].__name__}"
+            "distribution of the output is exact nevertheless"
         )
-    return traits
+    return sentences
 
 
-def _missing(config: PipelineConfig, registry: Registry) -> list[Problem]:
-    """Drafter, tree and controller stand or fall together; with them a verifier is named."""
+def _without_drafter(config: PipelineConfig) -> list[Problem]:
+    """A tree and a controller need a drafter."""
     if config.drafter is not None:
-        return [
-            Problem(
-                config.drafter.where,
-                kind,
-                f"is required beside drafter {config.drafter.use!r}",
-                (f"installed: {', '.join(registry.names(kind)) or 'none'}",),
-            )
-            for kind in _NEEDED
-            if config.component(kind) is None
-        ]
+        return []
+    hint = "name a drafter, or leave out {kind}: plain decoding needs the target alone"
     return [
         Problem(
             part.where,
             kind,
             f"{part.use!r} has nothing to work on: there is no drafter",
-            (f"name a drafter, or leave out {kind}: plain decoding needs the target alone",),
+            (hint.format(kind=kind),),
         )
         for kind in (Kind.TREE, Kind.CONTROLLER)
         if (part := config.component(kind)) is not None
@@ -145,7 +110,7 @@ def _missing(config: PipelineConfig, registry: Registry) -> list[Problem]:
 
 
 def _draws(config: PipelineConfig, traits: dict[Kind, Any], registry: Registry) -> list[Problem]:
-    """The verifier has a distribution for how the tree's nodes are drawn."""
+    """The verifier is exact for the way in which the tree's nodes are chosen."""
     tree, verifier = traits.get(Kind.TREE), traits.get(Kind.VERIFIER)
     if tree is None or verifier is None or tree.draws in verifier.draws:
         return []
@@ -153,24 +118,19 @@ def _draws(config: PipelineConfig, traits: dict[Kind, Any], registry: Registry) 
     assert config.verifier is not None
     verifiers = _working(registry, Kind.VERIFIER, lambda other: tree.draws in other.draws)
     trees = _working(registry, Kind.TREE, lambda other: other.draws in verifier.draws)
-    return [
-        Problem(
-            config.verifier.where,
-            "verifier.use",
-            f"{config.verifier.use!r} would change the output: it verifies "
-            f"{_listed(verifier.draws)} trees, and those of {config.tree.use!r} are {tree.draws}",
-            (
-                f"verifiers for {tree.draws} trees: {verifiers}",
-                f"trees that {config.verifier.use!r} verifies: {trees}",
-            ),
-        )
-    ]
+    message = (
+        f"{config.verifier.use!r} would change the output: it verifies "
+        f"{_listed(verifier.draws)} trees, and those of {config.tree.use!r} are {tree.draws}"
+    )
+    hints = (
+        f"verifiers for {tree.draws} trees: {verifiers}",
+        f"trees that {config.verifier.use!r} verifies: {trees}",
+    )
+    return [Problem(config.verifier.where, "verifier.use", message, hints)]
 
 
-def _distributions(
-    config: PipelineConfig, traits: dict[Kind, Any], registry: Registry
-) -> list[Problem]:
-    """The tree policy can grow from the form of the drafter's distribution."""
+def _forms(config: PipelineConfig, traits: dict[Kind, Any], registry: Registry) -> list[Problem]:
+    """The tree policy can grow from the form of the drafter's proposals."""
     tree, drafter = traits.get(Kind.TREE), traits.get(Kind.DRAFTER)
     if tree is None or drafter is None or tree.forms is None or drafter.form in tree.forms:
         return []
@@ -180,22 +140,19 @@ def _distributions(
         registry, Kind.TREE, lambda other: other.forms is None or drafter.form in other.forms
     )
     drafters = _working(registry, Kind.DRAFTER, lambda other: other.form in tree.forms)
-    return [
-        Problem(
-            config.tree.where,
-            "tree.use",
-            f"{config.tree.use!r} grows from {_listed(tree.forms)} distributions, and drafter "
-            f"{config.drafter.use!r} proposes {drafter.form}",
-            (
-                f"trees for {drafter.form} distributions: {trees}",
-                f"drafters for {config.tree.use!r}: {drafters}",
-            ),
-        )
-    ]
+    message = (
+        f"{config.tree.use!r} grows from {_listed(tree.forms)} proposals, and those of drafter "
+        f"{config.drafter.use!r} are {drafter.form}"
+    )
+    hints = (
+        f"trees for {drafter.form} proposals: {trees}",
+        f"drafters for {config.tree.use!r}: {drafters}",
+    )
+    return [Problem(config.tree.where, "tree.use", message, hints)]
 
 
 def _device(config: PipelineConfig, traits: dict[Kind, Any], registry: Registry) -> list[Problem]:
-    """The verifier runs where the pipeline is told to run; `auto` is settled when it loads."""
+    """The verifier runs on the pipeline's device; `auto` is resolved when the target loads."""
     verifier, device = traits.get(Kind.VERIFIER), config.runtime.device.partition(":")[0]
     if verifier is None or verifier.devices is None or device in ("auto", *verifier.devices):
         return []
@@ -203,24 +160,16 @@ def _device(config: PipelineConfig, traits: dict[Kind, Any], registry: Registry)
     others = _working(
         registry, Kind.VERIFIER, lambda other: other.devices is None or device in other.devices
     )
-    return [
-        Problem(
-            config.verifier.where,
-            "verifier.use",
-            f"{config.verifier.use!r} runs on {_listed(verifier.devices)}, and runtime.device is "
-            f"{config.runtime.device!r}",
-            tuple(
-                filter(
-                    None,
-                    (f"verifiers for {device}: {others}", verifier.unsupported_device_hint or ""),
-                )
-            ),
-        )
-    ]
+    message = (
+        f"{config.verifier.use!r} runs on {_listed(verifier.devices)}, and runtime.device is "
+        f"{config.runtime.device!r}"
+    )
+    hints = [f"verifiers for {device}: {others}", verifier.unsupported_device_hint]
+    return [Problem(config.verifier.where, "verifier.use", message, (*filter(None, hints),))]
 
 
 def _graphs(config: PipelineConfig, traits: dict[Kind, Any], registry: Registry) -> list[Problem]:
-    """Where graphs must be captured there are a GPU and kernels that read lengths on it."""
+    """Where graphs are required there are a GPU and kernels that read lengths on it."""
     if config.runtime.graphs != "on":
         return []
     verifier, device = traits.get(Kind.VERIFIER), config.runtime.device.partition(":")[0]
@@ -237,7 +186,7 @@ def _graphs(config: PipelineConfig, traits: dict[Kind, Any], registry: Registry)
 
 
 def _sizes(config: PipelineConfig, target: TargetConfig, traits: dict[Kind, Any]) -> list[Problem]:
-    """The drafter was made for a target of this depth and width, and taps layers that exist."""
+    """The drafter fits the target's depth, width and vocabulary, and taps layers that exist."""
     try:
         folder = assets.resolve(target.model, "target")
     except DraftwoodError as error:
@@ -247,10 +196,10 @@ def _sizes(config: PipelineConfig, target: TargetConfig, traits: dict[Kind, Any]
         return []
     if not isinstance(folder, Path) or not (folder / "config.json").is_file():
         return []
-    described = _describe(folder / "config.json")
+    sizes = _read_sizes(folder / "config.json")
     where, use = config.drafter.where, config.drafter.use
     problems = []
-    layers = described.get("layers")
+    layers = sizes.get("layers")
     if layers is not None:
         taps = [tap for tap in drafter.taps or () if not 0 <= tap < layers]
         if taps:
@@ -258,20 +207,20 @@ def _sizes(config: PipelineConfig, target: TargetConfig, traits: dict[Kind, Any]
             problems.append(Problem(where, "drafter", f"{message}0..{layers - 1}"))
     for name, expected, actual in (
         ("layers", drafter.target_layers, layers),
-        ("hidden size", drafter.target_hidden_size, described.get("hidden size")),
+        ("hidden size", drafter.target_hidden_size, sizes.get("hidden size")),
     ):
         if expected is not None and actual is not None and expected != actual:
             message = f"{use!r} was made for a target of {name} {expected}; "
             problems.append(Problem(where, "drafter", f"{message}{target.model} has {actual}"))
-    vocabulary = described.get("vocabulary")
+    vocabulary = sizes.get("vocabulary")
     if vocabulary and drafter.vocab_size and _differ(vocabulary, drafter.vocab_size):
         message = f"{use!r} was made for a vocabulary of {drafter.vocab_size} tokens; "
         problems.append(Problem(where, "drafter", f"{message}{target.model} has {vocabulary}"))
     return problems
 
 
-def _describe(path: Path) -> dict[str, int]:
-    """Layers, hidden size and vocabulary of a config.json, where it says."""
+def _read_sizes(path: Path) -> dict[str, int]:
+    """Layers, hidden size and vocabulary of a config.json, as far as it has them."""
     read = json.loads(path.read_text(encoding="utf-8"))
     read = {**read, **read.get("text_config", {})}
     names = {
@@ -288,10 +237,10 @@ def _describe(path: Path) -> dict[str, int]:
 
 
 def _differ(left: int, right: int) -> bool:
-    """Whether two vocabulary sizes cannot be one vocabulary with and without padding rows.
+    """Whether two sizes are too different for one vocabulary with and without padding rows.
 
-    Padding is to a multiple of at most 128, or under 1% in released models; which tokens they are
-    is compared when both are loaded.
+    Released models pad to a multiple of at most 128, or by less than 1%. The tokens themselves are
+    compared when both models are loaded.
     """
     return abs(left - right) > max(128, max(left, right) // 100)
 
@@ -301,21 +250,18 @@ def _working(registry: Registry, kind: Kind, works: Callable[[Any], bool]) -> st
     names = []
     for name in registry.names(kind):
         entry = registry.get(kind, name)
-        if _has_defaults(entry.plugin):
+        fields = attrs.fields(entry.plugin.options)
+        if all(field.default is not attrs.NOTHING for field in fields):
             try:
-                if works(traits_of(entry, entry.plugin.options())):
+                if works(entry.traits(entry.plugin.options())):
                     names.append(name)
             except (DraftwoodError, TypeError, ValueError):
                 continue
     return ", ".join(names) or "none with default options"
 
 
-def _has_defaults(plugin: Plugin) -> bool:
-    return all(field.default is not attrs.NOTHING for field in attrs.fields(plugin.options))
-
-
 def _problem(where: str, path: str, error: DraftwoodError) -> Problem:
-    """An error's first line is what is wrong; the rest are its hints."""
+    """A problem from an error, whose first line is the message and the rest the hints."""
     message, *hints = str(error).splitlines()
     return Problem(where, path, message, tuple(hint.strip() for hint in hints))
 

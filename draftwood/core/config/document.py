@@ -1,8 +1,8 @@
-"""Settings as a tree in which every value knows where it was written.
+"""Settings as a tree of values with their places in the file.
 
 YAML files, Python mappings and `--set` all become the same tree; `extends` and `--set` are merged
-here, before anything is validated. YAML is read by the 1.2 rules, not PyYAML's 1.1: `1e-5` is a
-float, `off` and `yes` are text, only `true` and `false` are booleans, and a key may stand once.
+here, before validation. YAML is read by the rules of 1.2, not PyYAML's 1.1: `1e-5` is a float,
+`off` and `yes` are text, only `true` and `false` are booleans, and duplicate keys are errors.
 """
 
 import re
@@ -19,10 +19,14 @@ from draftwood.core.errors import ConfigError, Problem
 
 @frozen
 class Node:
-    """One value. data: None, bool, int, float, str, Path, list of nodes or dict of nodes.
+    """One value.
 
-    where: of the value, "file:line:col". key: where its key stands, for errors about the key.
-    base: the folder that relative paths start from. builtin: written in a builtin pipeline.
+    Attributes:
+        data: None, bool, int, float, str, Path, list of nodes or dict of nodes.
+        where: Place of the value, "file:line:col".
+        key: Place of its key, for errors about the key.
+        base: The folder that relative paths start from.
+        builtin: Whether a builtin pipeline says it.
     """
 
     data: Any
@@ -57,7 +61,16 @@ for _kind, _pattern, _first in (
 
 
 def read_file(path: Path, *, shown: str | None = None, builtin: bool = False) -> Node:
-    """The document in a YAML file. shown: the file's name in errors. Raises ConfigError."""
+    """The document in a YAML file.
+
+    Args:
+        path: The file.
+        shown: The file's name in errors; the path by default.
+        builtin: Whether it is a builtin pipeline.
+
+    Raises:
+        ConfigError: The file cannot be read, or as for `read_text`.
+    """
     name = shown or str(path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -69,7 +82,11 @@ def read_file(path: Path, *, shown: str | None = None, builtin: bool = False) ->
 
 
 def read_text(text: str, name: str, base: Path, *, builtin: bool = False) -> Node:
-    """The document in a YAML text. Raises ConfigError with every syntax-level problem."""
+    """The document in a YAML text.
+
+    Raises:
+        ConfigError: With every problem of the syntax.
+    """
     try:
         root = yaml.compose(text, _Loader)
     except yaml.MarkedYAMLError as error:
@@ -85,10 +102,11 @@ def read_text(text: str, name: str, base: Path, *, builtin: bool = False) -> Nod
     return document
 
 
-def from_python(value: Any, where: str = "<mapping>") -> Node:
+def from_python(value: Any, where: str = "<mapping>", *, builtin: bool = False) -> Node:
     """The document of a Python mapping; relative paths start from the working directory.
 
-    Raises ConfigError naming a value that YAML could not have said.
+    Raises:
+        ConfigError: With every value that YAML could not contain.
     """
     base, problems = Path.cwd(), list[Problem]()
 
@@ -107,7 +125,7 @@ def from_python(value: Any, where: str = "<mapping>") -> Node:
                 message = f"a {type(value).__name__} cannot be a setting"
                 problems.append(Problem(where, path.lstrip("."), message))
                 data = None
-        return Node(data, where, where, base)
+        return Node(data, where, where, base, builtin)
 
     document = convert(value, "")
     if problems:
@@ -116,10 +134,9 @@ def from_python(value: Any, where: str = "<mapping>") -> Node:
 
 
 def merge(under: Node, over: Node) -> Node:
-    """`over` laid on `under`: mappings merge key by key, anything else replaces.
+    """`under` changed by `over`: mappings merge key by key, anything else replaces.
 
-    A mapping that names another plugin (`use`) replaces: the old plugin's options mean nothing to
-    the new one.
+    A mapping that names another plugin (`use`) replaces, since options belong to a plugin.
     """
     if not (under.is_mapping and over.is_mapping):
         return over
@@ -133,10 +150,13 @@ def merge(under: Node, over: Node) -> Node:
 
 
 def apply_settings(document: Node, settings: Iterable[str]) -> Node:
-    """The document with each "section.option=value" laid on it; values are YAML.
+    """The document changed by each "section.option=value"; values are YAML.
 
-    Every `use` is applied first, so that the order of settings does not matter; of two for one
-    key the later wins. Raises ConfigError for a setting that is not of this form.
+    Every `use` is applied first, so that the order of settings does not matter. Of two settings
+    for one key the later applies.
+
+    Raises:
+        ConfigError: With every setting that is not of this form.
     """
     problems: list[Problem] = []
     overlays: list[tuple[list[str], Node]] = []
@@ -175,7 +195,7 @@ def _put(node: Node, keys: list[str], value: Node) -> Node:
 
 
 class _Reader:
-    """Turns PyYAML's nodes into ours and keeps every problem met on the way."""
+    """Converts PyYAML's nodes to `Node`s and collects every problem."""
 
     def __init__(self, name: str, base: Path, builtin: bool) -> None:
         self.name, self.base, self.builtin = name, base, builtin
@@ -185,7 +205,7 @@ class _Reader:
     def node(self, node: yaml.Node, key: yaml.Node | None = None) -> Node:
         where = _place(self.name, node.start_mark)
         if id(node) in self._open:
-            self.problems.append(Problem(where, "", "an alias refers to what it stands in"))
+            self.problems.append(Problem(where, "", "an alias refers to a value that contains it"))
             return Node(None, where, where, self.base, self.builtin)
         self._open.append(id(node))
         data: Any

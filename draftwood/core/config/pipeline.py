@@ -1,7 +1,7 @@
-"""From a pipeline's YAML, a mapping or a builtin name to one frozen, validated configuration.
+"""Reads a pipeline from YAML, a mapping or a builtin name as one frozen, validated configuration.
 
 Every problem of a document is reported at once, each at its file, line and column. Imports no
-torch: checking a pipeline costs what reading it costs.
+torch.
 """
 
 import difflib
@@ -15,19 +15,20 @@ import attrs
 from attrs import field, frozen
 from attrs.validators import matches_re, min_len, optional
 
+from draftwood.core.config.defaults import default_controller, default_tree, default_verifier
 from draftwood.core.config.document import Node, apply_settings, from_python, merge, read_file
 from draftwood.core.config.structure import INVALID, build, shown, structure, unknown_key
-from draftwood.core.errors import ConfigError, Problem
+from draftwood.core.errors import ConfigError, DraftwoodError, Problem
 from draftwood.core.options import GenerationOptions
 from draftwood.core.registry.loader import installed
 from draftwood.core.registry.option_types import Nested
-from draftwood.core.registry.plugin import Kind, Plugin
+from draftwood.core.registry.plugin import Kind
 from draftwood.core.registry.registry import Refusal, Registered, Registry
 
 T = TypeVar("T")
 
 BUILTIN = "builtin"
-"""As a model or checkpoint: the one that comes with draftwood; `builtin:NAME` names another."""
+"""The bundled model or checkpoint; `builtin:NAME` names another bundled one."""
 
 
 def _positive(_: Any, attribute: "attrs.Attribute[Any]", value: int | str) -> None:
@@ -39,9 +40,12 @@ def _positive(_: Any, attribute: "attrs.Attribute[Any]", value: int | str) -> No
 class TargetConfig:
     """The model whose distribution is preserved.
 
-    model: a folder, a hub name, a GGUF file, or `builtin`. revision: of a hub name. gguf_file: the
-    name of a GGUF file in that folder or repository, whose weights are unpacked. trust_remote_code:
-    run code that comes with the checkpoint. allow_pickle: read weights that are not safetensors.
+    Attributes:
+        model: A folder, a hub name, a GGUF file, or `builtin`.
+        revision: Revision of a hub name.
+        gguf_file: Name of a GGUF file in that folder or repository; its weights are unpacked.
+        trust_remote_code: Run code that comes with the checkpoint.
+        allow_pickle: Read weights that are not safetensors.
     """
 
     model: Path | str
@@ -55,14 +59,17 @@ class TargetConfig:
 class RuntimeConfig:
     """Where and how the models run.
 
-    device: auto takes a GPU if there is one; or cpu, cuda, cuda:N (scores and draws are in float64,
-    which other accelerators may lack). dtype: auto is the checkpoint's own. attention:
-    transformers' implementation; auto is sdpa where the model has it, else eager. threads: of
-    torch, for the whole process; auto leaves torch's own choice. parallel: how the target lies on
-    several devices: tensor splits each layer over the processes that torchrun started, as the
-    model's own plan says; layers puts whole layers on all GPUs that one process sees (accelerate).
-    graphs: forwards captured as CUDA graphs at fixed sizes, for verifiers with kernels of their
-    own; auto where that works, and where it does not, on is an error.
+    Attributes:
+        device: auto (a GPU if there is one), cpu, cuda, or cuda:N. Scores and draws are in
+            float64, which other accelerators may lack.
+        dtype: Data type of the weights; auto is the checkpoint's own.
+        attention: transformers' implementation; auto is sdpa where the model has it, else eager.
+        threads: Threads of torch, for the whole process; auto leaves torch's choice.
+        parallel: How the target is split over several devices: tensor splits each layer over
+            the processes that torchrun started, as the model's own plan says; layers puts whole
+            layers on all GPUs that one process sees (needs accelerate).
+        graphs: Capture forwards as CUDA graphs of fixed sizes: auto where that works, on raises
+            an error where it does not.
     """
 
     device: str = field(default="auto", validator=matches_re(r"auto|cpu|cuda(:\d+)?"))
@@ -77,32 +84,46 @@ class RuntimeConfig:
 class Component:
     """One plugin of a pipeline with its options.
 
-    entry: the plugin and who registered it. where: of its `use`, for errors about composition.
+    Attributes:
+        entry: The plugin and its distribution.
+        options: An instance of the plugin's options class.
+        where: Place of its `use`, for errors about the composition.
+        by_default: Whether the document left it out.
     """
 
     entry: Registered
     options: Any
     where: str = field(eq=False)
+    by_default: bool = field(default=False, eq=False)
 
     @property
     def use(self) -> str:
+        """The plugin's name."""
         return self.entry.plugin.name
 
     @property
-    def plugin(self) -> Plugin:
-        return self.entry.plugin
+    def traits(self) -> Any:
+        """The plugin's traits for its options; see `Registered.traits`."""
+        return self.entry.traits(self.options)
 
     def build(self) -> Any:
-        """The plugin's object. Imports what it needs; raises PluginError if it cannot be."""
+        """The plugin's object; see `Registered.build`."""
         return self.entry.build(self.options)
 
 
 @frozen
 class PipelineConfig:
-    """A validated pipeline. source: the file, name or "<mapping>" it was read from.
+    """A validated pipeline; `compose.check_composition` says whether its parts fit together.
 
-    target is None only where the caller brings a model. Parts that the document leaves out are
-    None; `compose.check_composition` says whether what is there works together.
+    Attributes:
+        source: The file, the builtin name or "<mapping>" that it was read from.
+        target: The model; None only where the caller brings one.
+        drafter: The drafter; None for plain decoding, like tree and controller.
+        tree: The tree policy.
+        controller: The budget controller.
+        verifier: The verifier; None for the default of plain decoding.
+        generation: Defaults of a request.
+        runtime: Where and how the models run.
     """
 
     source: str
@@ -124,10 +145,9 @@ SECTIONS = (*(field.name for field in attrs.fields(PipelineConfig) if field.name
 
 
 def builtin_pipelines() -> dict[str, Path]:
-    """The builtin pipelines: name -> file, natural order of names."""
+    """The builtin pipelines: name -> file, in natural order of names."""
     folder = Path(str(files("draftwood") / "pipelines"))
-    found = {path.stem: path for path in folder.glob("*.yaml")}
-    return {name: found[name] for name in sorted(found, key=_natural)}
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"), key=_natural_order)}
 
 
 def load_config(
@@ -139,11 +159,16 @@ def load_config(
 ) -> PipelineConfig:
     """Read, merge and validate a pipeline.
 
-    source: a builtin name, a file, or a mapping. settings: "section.option=value", all applied
-    before validation. registry: the plugins to choose from, the installed ones by default.
-    target_given: the caller brings a model, so that the document may leave it out.
-    Raises ConfigError with every problem found.
+    Args:
+        source: A builtin name, a file, or a mapping.
+        settings: "section.option=value"; all apply before validation.
+        registry: The plugins to choose from; the installed ones by default.
+        target_given: Whether the caller brings a model, so that the document needs none.
+
+    Raises:
+        ConfigError: With every problem found.
     """
+    registry = registry or installed()
     name = "<mapping>" if isinstance(source, Mapping) else str(source)
     document = apply_settings(_read(source), settings)
     if not document.is_mapping:
@@ -158,37 +183,71 @@ def load_config(
         elif key not in SECTIONS:
             problems.append(unknown_key(key, node, "", (*SECTIONS, "extends")))
         elif node.data is not None:
-            parts[key] = _section(key, node, registry or installed(), problems)
+            parts[key] = _section(key, node, registry, problems)
     if parts["target"] is None and not target_given:
         message = "is required: the model whose output is preserved"
         hint = "example: target: {model: builtin}"
         problems.append(Problem(document.where, "target", message, (hint,)))
-    if problems:
-        raise ConfigError(sorted(problems, key=_order))
+    _raise(problems)
     parts["generation"] = parts["generation"] or GenerationOptions()
     parts["runtime"] = parts["runtime"] or RuntimeConfig()
-    return PipelineConfig(source=name, **parts)  # type: ignore[arg-type]
+    config = PipelineConfig(source=name, **parts)  # type: ignore[arg-type]
+    return config if config.drafter is None else _with_defaults(config, registry)
 
 
 def load_options(
     cls: type[T], source: str | Path | Mapping[str, Any], settings: Iterable[str] = ()
 ) -> T:
-    """Any frozen attrs class of options from a YAML file or mapping, read as pipelines are.
+    """Any frozen attrs class of options from a YAML file or mapping, read like a pipeline.
 
-    Raises ConfigError with every problem found.
+    Raises:
+        ConfigError: With every problem found.
     """
     document = from_python(source) if isinstance(source, Mapping) else read_file(Path(source))
     return as_options(cls, apply_settings(document, settings))
 
 
 def as_options(cls: type[T], document: Node) -> T:
-    """The same from a document that is read already, where it says itself which class it is of."""
+    """`load_options` from a document that has been read, which may say the class to choose."""
     problems: list[Problem] = []
-    value = structure(Nested(cls), document, "", problems)
+    value: T = structure(Nested(cls), document, "", problems)
+    _raise(problems)
+    return value
+
+
+def _raise(problems: list[Problem]) -> None:
     if problems:
         raise ConfigError(sorted(problems, key=_order))
-    instance: T = value
-    return instance
+
+
+def _with_defaults(config: PipelineConfig, registry: Registry) -> PipelineConfig:
+    """The pipeline with the parts that the document leaves out beside its drafter."""
+    assert config.drafter is not None
+    base = config.drafter
+
+    def traits(kind: Kind) -> Any:
+        """None where there is no part, or none that gives traits: the composition check says so."""
+        part = config.component(kind)
+        try:
+            return None if part is None else part.traits
+        except DraftwoodError:
+            return None
+
+    def add(kind: Kind, document: Mapping[str, Any]) -> None:
+        nonlocal config
+        if config.component(kind) is not None:
+            return
+        node, problems = from_python(document, base.where, builtin=True), list[Problem]()
+        part = _component(kind, node, registry, problems)
+        _raise(problems)
+        config = attrs.evolve(config, **{kind.value: attrs.evolve(part, by_default=True)})
+
+    drafter = traits(Kind.DRAFTER)
+    add(Kind.TREE, default_tree(drafter, traits(Kind.VERIFIER)))
+    tree = traits(Kind.TREE)
+    add(Kind.CONTROLLER, default_controller(drafter, tree))
+    add(Kind.VERIFIER, default_verifier(tree, config.generation))
+    return config
 
 
 def _section(key: str, node: Node, registry: Registry, problems: list[Problem]) -> Any:
@@ -204,7 +263,7 @@ def _section(key: str, node: Node, registry: Registry, problems: list[Problem]) 
 
 
 def _component(kind: Kind, node: Node, registry: Registry, problems: list[Problem]) -> Any:
-    """The plugin that `use` names, with its options."""
+    """The plugin that `use` names, with its options, or INVALID."""
     if not node.is_mapping:
         hint = f"write {kind}: {{use: {node.data}}}" if isinstance(node.data, str) else ""
         message = f"expected a mapping with `use`, got {shown(node)}"
@@ -217,16 +276,21 @@ def _component(kind: Kind, node: Node, registry: Registry, problems: list[Proble
         where = (use or node).where
         problems.append(Problem(where, f"{kind}.use", message, (f"installed: {names}",)))
         return INVALID
-    found = registry.find(kind, use.data, bundled_only=use.builtin)
-    if isinstance(found, Refusal):
-        problems.append(Problem(use.where, f"{kind}.use", found.message, found.hints))
+    entry = registry.find(kind, use.data, bundled_only=use.builtin)
+    if isinstance(entry, Refusal):
+        problems.append(Problem(use.where, f"{kind}.use", entry.message, entry.hints))
         return INVALID
-    options = build(found.plugin.options, node, kind, problems, label=use.data, skip="use")
-    return INVALID if options is INVALID else Component(found, options, use.where)
+    options = build(entry.plugin.options, node, kind, problems, label=use.data, skip="use")
+    return INVALID if options is INVALID else Component(entry, options, use.where)
 
 
 def _read(source: str | Path | Mapping[str, Any], inside: tuple[Path, ...] = ()) -> Node:
-    """A document with what it extends under it. inside: the files being read, to find a cycle."""
+    """A document merged with what it extends.
+
+    Args:
+        source: What to read.
+        inside: The files being read, to find a cycle.
+    """
     if isinstance(source, Mapping):
         document = from_python(source)
     else:
@@ -271,9 +335,10 @@ def _no_pipeline(name: str, where: str, key: str) -> Problem:
     return Problem(where, key, message, (f"builtin: {', '.join(builtin)}",))
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
+def _natural_order(path: Path) -> list[tuple[int, str]]:
     """tree-8 before tree-16."""
-    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)]
+    parts = re.split(r"(\d+)", path.stem)
+    return [(int(part), "") if part.isdigit() else (0, part) for part in parts]
 
 
 def _order(problem: Problem) -> tuple[str, int, int]:

@@ -1,8 +1,7 @@
 """The JSON Schema (draft 2020-12) of pipeline files, for the plugins that are installed.
 
 Editors complete and check pipelines with it: `# yaml-language-server: $schema=FILE` as a file's
-first line. It is made from the same shapes that the reader uses, so that what one accepts the
-other describes.
+first line. It is made from the same shapes that the reader uses.
 """
 
 import inspect
@@ -12,20 +11,11 @@ from typing import Any
 
 import attrs
 
+from draftwood.core.config.defaults import DESCRIPTIONS
 from draftwood.core.config.pipeline import RuntimeConfig, TargetConfig, builtin_pipelines
 from draftwood.core.options import GenerationOptions
+from draftwood.core.registry import option_types as types
 from draftwood.core.registry.loader import installed
-from draftwood.core.registry.option_types import (
-    Choice,
-    Either,
-    Many,
-    Nested,
-    Null,
-    Row,
-    Scalar,
-    Shape,
-    fields_of,
-)
 from draftwood.core.registry.plugin import Kind
 from draftwood.core.registry.registry import Registry
 
@@ -35,7 +25,11 @@ _BOUNDS = {">=": "minimum", ">": "exclusiveMinimum", "<=": "maximum", "<": "excl
 
 
 def pipeline_schema(registry: Registry | None = None) -> dict[str, Any]:
-    """The schema of a pipeline file. registry: the installed plugins by default."""
+    """The schema of a pipeline file.
+
+    Args:
+        registry: The plugins to describe; the installed ones by default.
+    """
     registry = registry or installed()
     return {
         "$schema": DIALECT,
@@ -45,7 +39,7 @@ def pipeline_schema(registry: Registry | None = None) -> dict[str, Any]:
         "properties": {
             "extends": {
                 "type": "string",
-                "description": "a file to lay this one on, relative to it, or a builtin name: "
+                "description": "the file that this one changes, relative to it, or a builtin name: "
                 + ", ".join(builtin_pipelines()),
             },
             "target": _optional(options_schema(TargetConfig)),
@@ -57,51 +51,58 @@ def pipeline_schema(registry: Registry | None = None) -> dict[str, Any]:
 
 
 def options_schema(cls: type) -> dict[str, Any]:
-    """The schema of a frozen attrs class of options."""
-    fields = fields_of(cls)
-    # What `extends` supplies is not in the file, so nothing that a file may inherit is required
-    # by the schema; the reader, which sees the whole, requires it.
+    """The schema of a frozen attrs class of options.
+
+    No option is required: a file may inherit it by `extends`, which only the reader resolves.
+    """
+    texts = types.meanings(cls)
     return {
         "type": "object",
-        "description": inspect.getdoc(cls) or cls.__name__,
+        "description": inspect.cleandoc(cls.__doc__ or cls.__name__).partition("\n")[0],
         "additionalProperties": False,
         "properties": {
-            name: {**shape_schema(shape), **_default(attribute), **_bounds(attribute.validator)}
-            for name, (attribute, shape) in fields.items()
+            name: {
+                **shape_schema(shape),
+                **({"description": texts[name]} if name in texts else {}),
+                **_default(attribute),
+                **_bounds(attribute.validator),
+            }
+            for name, (attribute, shape) in types.fields_of(cls).items()
         },
     }
 
 
-def shape_schema(shape: Shape) -> dict[str, Any]:
+def shape_schema(shape: types.Shape) -> dict[str, Any]:
     """The schema of one option's type."""
     match shape:
-        case Scalar(type=kind):
+        case types.Scalar(type=kind):
             return {"type": _TYPES[kind]}
-        case Choice(values=values):
+        case types.Choice(values=values):
             return {"enum": [written for written, _ in values]}
-        case Null():
+        case types.Null():
             return {"type": "null"}
-        case Many(item=item):
+        case types.Many(item=item):
             return {"type": "array", "items": shape_schema(item)}
-        case Row(items=items):
+        case types.Row(items=items):
             return {
                 "type": "array",
                 "prefixItems": [shape_schema(item) for item in items],
                 "items": False,
                 "minItems": len(items),
             }
-        case Nested(type=cls):
+        case types.Nested(type=cls):
             return options_schema(cls)
-        case Either(members=members):
+        case types.Either(members=members):
             return _any_of([shape_schema(member) for member in members])
 
 
 def _component(kind: Kind, registry: Registry) -> dict[str, Any]:
-    """A mapping whose allowed options follow from what `use` names."""
+    """A mapping whose allowed options are those of the plugin that `use` names."""
     names = registry.names(kind)
     entries = [registry.get(kind, name) for name in names]
     return {
         "type": "object",
+        **({"description": DESCRIPTIONS[kind]} if kind in DESCRIPTIONS else {}),
         "properties": {
             "use": {
                 "enum": names,
@@ -125,7 +126,7 @@ def _with_use(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _optional(schema: dict[str, Any]) -> dict[str, Any]:
-    """A section may be empty, which is as if it were left out."""
+    """A section may be empty, which means the same as no section."""
     return {**schema, "type": ["object", "null"]}
 
 
@@ -139,10 +140,10 @@ def _default(attribute: "attrs.Attribute[Any]") -> dict[str, Any]:
 
 
 def _bounds(validator: Any) -> dict[str, Any]:
-    """The bounds that attrs' number validators say, alone or combined; others say nothing here.
+    """The bounds of attrs' number validators, alone or combined.
 
-    A bound is an annotation of the whole option: JSON Schema applies it to numbers only, so that
-    it is right for "auto" and null too.
+    A bound applies to the whole option: JSON Schema ignores it for values that are no numbers,
+    such as "auto" and null.
     """
     inner = getattr(validator, "_validators", None) or getattr(validator, "validator", None)
     if isinstance(inner, tuple):

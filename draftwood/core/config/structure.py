@@ -1,7 +1,7 @@
-"""From a document's nodes to frozen attrs instances, with every problem found and located.
+"""Reads a document's nodes as frozen attrs instances and finds every problem with its place.
 
-Scalars are strict: a whole number is accepted for a float and nothing else is converted, so 3.7 is
-never 3 and "off" never true.
+Scalars are strict: a whole number is accepted for a float and nothing else is converted, so 3.7
+does not become 3, nor "off" false.
 """
 
 import difflib
@@ -26,11 +26,12 @@ from draftwood.core.registry.option_types import (
     Shape,
     fields_of,
 )
+from draftwood.core.renames import OPTION_VALUES
 
 
 @frozen
 class Invalid:
-    """Stands for a value whose problems have been recorded."""
+    """Type of INVALID, the value of a node whose problems have been recorded."""
 
 
 INVALID = Invalid()
@@ -48,25 +49,29 @@ def build(
 ) -> Any:
     """An instance of the attrs class `cls` from a mapping, or INVALID.
 
-    path: dotted key of the mapping. label: what owns the options, in messages. skip: a key that
-    is not an option. Adds to `problems` every unknown or missing key, wrong type and value that a
-    validator refuses.
+    Args:
+        cls: A frozen attrs class of options.
+        node: The mapping.
+        path: Dotted key of the mapping.
+        problems: Gets every unknown or missing key, wrong type and refused value.
+        label: Name of the plugin that has these options, for messages.
+        skip: A key of the mapping that is not an option.
     """
     if not node.is_mapping:
         problems.append(Problem(node.where, path, f"expected a mapping, got {shown(node)}"))
         return INVALID
     before, fields, values = len(problems), fields_of(cls), dict[str, Any]()
-    of = f" for {label}" if label else ""
+    owner = f" for {label}" if label else ""
     for key, value in node.data.items():
         if key == skip:
             continue
         if key not in fields:
-            problems.append(unknown_key(key, value, path, fields, of))
+            problems.append(unknown_key(key, value, path, fields, owner))
             continue
         values[key] = structure(fields[key][1], value, _join(path, key), problems)
     for name, (attribute, _) in fields.items():
         if attribute.default is attrs.NOTHING and name not in values:
-            problems.append(Problem(node.where, _join(path, name), f"is required{of}"))
+            problems.append(Problem(node.where, _join(path, name), f"is required{owner}"))
     if len(problems) > before:
         return INVALID
     return _instance(cls, node, path, values, problems)
@@ -87,9 +92,11 @@ def structure(shape: Shape, node: Node, path: str, problems: list[Problem]) -> A
             for written, value in values:
                 if type(written) is type(node.data) and written == node.data:
                     return value
-            message = f"{shown(node)} is none of the choices" + _close(node.data, values)
-            names = ", ".join(str(written) for written, _ in values)
-            problems.append(Problem(node.where, path, message, (f"choices: {names}",)))
+            names = [str(written) for written, _ in values]
+            message = f"{shown(node)} is none of the choices{_suggestion(node.data, names)}"
+            if renamed := OPTION_VALUES.get(path, {}).get(str(node.data)):
+                message = f"{shown(node)} is now called {renamed!r}"
+            problems.append(Problem(node.where, path, message, (f"choices: {', '.join(names)}",)))
             return INVALID
         case Nested(type=cls):
             return build(cls, node, path, problems)
@@ -137,12 +144,18 @@ def shown(node: Node) -> str:
             return repr(other)
 
 
-def unknown_key(key: str, node: Node, path: str, known: Collection[str], of: str = "") -> Problem:
-    """The problem of a key that nothing answers to: the nearest one, or all."""
-    close = difflib.get_close_matches(key, known, n=1)
-    suggestion = f"; did you mean {close[0]!r}?" if close else ""
-    hints = () if close else (f"choices: {', '.join(known) or 'none'}",)
-    return Problem(node.key, _join(path, key), f"unknown key {key!r}{of}{suggestion}", hints)
+def unknown_key(
+    key: str, node: Node, path: str, choices: Collection[str], owner: str = ""
+) -> Problem:
+    """The problem of an unknown key, with the nearest choice or all of them."""
+    suggestion = _suggestion(key, choices)
+    hints = () if suggestion else (f"choices: {', '.join(choices) or 'none'}",)
+    return Problem(node.key, _join(path, key), f"unknown key {key!r}{owner}{suggestion}", hints)
+
+
+def _suggestion(text: Any, choices: Collection[str]) -> str:
+    close = difflib.get_close_matches(text, choices, n=1) if isinstance(text, str) else []
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _scalar(kind: type, node: Node) -> Any:
@@ -161,16 +174,15 @@ def _either(members: tuple[Shape, ...], node: Node, path: str, problems: list[Pr
         return _path_or_name(node, path, problems)
     closest: list[Problem] | None = None
     for member in members:
-        found: list[Problem] = []
-        value = structure(member, node, path, found)
-        if not found:
+        own_problems: list[Problem] = []
+        value = structure(member, node, path, own_problems)
+        if not own_problems:
             return value
-        # A list or mapping of the right kind with something wrong inside says what; the others
-        # only say that it is not what they are.
+        # Only the member of the node's own kind can say what is wrong inside it.
         if (isinstance(node.data, list) and isinstance(member, (Many, Row))) or (
             node.is_mapping and isinstance(member, Nested)
         ):
-            closest = found
+            closest = own_problems
     if closest is None:
         message = f"expected {describe(Either(members))}, got {shown(node)}"
         closest = [Problem(node.where, path, message)]
@@ -179,7 +191,7 @@ def _either(members: tuple[Shape, ...], node: Node, path: str, problems: list[Pr
 
 
 def _path_or_name(node: Node, path: str, problems: list[Problem]) -> Any:
-    """What is there or looks like a path is an absolute Path; the rest, and `builtin`, a name."""
+    """An absolute Path if it exists or looks like a path, else a name; `builtin` is a name."""
     if isinstance(node.data, str) and node.data.partition(":")[0] == "builtin":
         return node.data
     local = _scalar(Path, node)
@@ -209,15 +221,15 @@ def _tuple(shape: Many | Row, node: Node, path: str, problems: list[Problem]) ->
 def _instance(
     cls: type, node: Node, path: str, values: dict[str, Any], problems: list[Problem]
 ) -> Any:
-    """Construct; if a validator refuses, find every refusal and give it the place of its field.
+    """Construct; if validators refuse, record each refusal at the place of its field.
 
-    attrs stops at the first refusal, and its errors name no place.
+    attrs itself stops at the first refusal.
     """
     try:
         return cls(**values)
     except (TypeError, ValueError) as error:
         refusals = list(_refusals(cls, values))
-        if not refusals:  # not one field's: __attrs_post_init__ compares several
+        if not refusals:  # by __attrs_post_init__, which compares several fields
             problems.append(Problem(node.where, path, _message(error)))
     for name, message in refusals:
         where = node.data[name].where if name in node.data else node.where
@@ -226,7 +238,7 @@ def _instance(
 
 
 def _refusals(cls: type, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Each field whose validator refuses, with its message, on an instance never given out."""
+    """Each field whose validator refuses, with its message, on an instance that is dropped."""
     draft: Any = object.__new__(cls)
     for attribute in attrs.fields(cls):
         value = values.get(attribute.name, attribute.default)
@@ -244,12 +256,6 @@ def _refusals(cls: type, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _message(error: Exception) -> str:
     return str(error.args[0]) if error.args else type(error).__name__
-
-
-def _close(data: Any, values: tuple[tuple[Any, Any], ...]) -> str:
-    names = [written for written, _ in values if isinstance(written, str)]
-    close = difflib.get_close_matches(data, names, n=1) if isinstance(data, str) else []
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _join(path: str, key: str) -> str:

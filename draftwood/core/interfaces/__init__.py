@@ -4,6 +4,8 @@ Plugins are immutable. Drafter and target open mutable sessions for each request
 controllers take frozen state and return it; policies and verifiers keep none.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from draftwood.core.interfaces.controller import (
     BudgetController,
     ControllerState,
@@ -15,6 +17,7 @@ from draftwood.core.interfaces.target import Target, TargetSession
 from draftwood.core.interfaces.tree import ShouldExpand, TreePolicy
 from draftwood.core.interfaces.verifier import NodeDistributions, Verifier
 from draftwood.core.kernels.protocol import Kernels
+from draftwood.core.renames import missing_attribute
 
 __all__ = [
     "BudgetController",
@@ -32,3 +35,8 @@ __all__ = [
     "TreePolicy",
     "Verifier",
 ]
+
+if not TYPE_CHECKING:  # a type checker would take every name for defined
+
+    def __getattr__(name: str) -> Any:
+        raise missing_attribute(__name__, name)

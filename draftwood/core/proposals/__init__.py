@@ -7,6 +7,8 @@ DFlash 2), K branch weights carried along the path (*mixture*, DBlast), or the w
 policy grows trees over every form.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from draftwood.core.proposals.base import Children, Frontier, Proposal
 from draftwood.core.proposals.best_first_search import best_first_search
 from draftwood.core.proposals.factorized import FactorizedProposal
@@ -15,6 +17,7 @@ from draftwood.core.proposals.markov import MarkovProposal
 from draftwood.core.proposals.mixture import MixtureProposal
 from draftwood.core.proposals.table import Path, Row, Table, path_table
 from draftwood.core.proposals.vocabulary import Vocabulary
+from draftwood.core.renames import missing_attribute
 
 __all__ = [
     "Children",
@@ -32,3 +35,8 @@ __all__ = [
     "best_first_search",
     "path_table",
 ]
+
+if not TYPE_CHECKING:  # a type checker would take every name for defined
+
+    def __getattr__(name: str) -> Any:
+        raise missing_attribute(__name__, name)

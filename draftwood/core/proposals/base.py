@@ -7,8 +7,10 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
+from draftwood.core.errors import PluginError
 from draftwood.core.options import Sampling
 from draftwood.core.proposals.table import Table
+from draftwood.core.renames import renamed_method
 
 
 @frozen(eq=False)
@@ -62,6 +64,11 @@ class Proposal(ABC):
     pass_per_level: ClassVar[bool] = False
     min_score_temperature: ClassVar[float] = 0.8
     sampling: Sampling
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if renamed := renamed_method(cls):
+            raise PluginError(renamed)
 
     @property
     def device(self) -> torch.device:

@@ -1,12 +1,14 @@
-"""The hooks that a plugin may implement. Registration only: nothing here runs inside a round,
-except `draftwood_round_finished`, which runs after a round's text was streamed."""
+"""The hooks that a distribution may implement.
+
+All but `draftwood_round_finished` are for registration and run once, before anything is decoded.
+"""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import pluggy
 
-from draftwood.core.registry.plugin import Plugin
+from draftwood.core.registry.plugin import Plugin, TrainablePlugin
 
 if TYPE_CHECKING:
     import click
@@ -22,9 +24,9 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 def draftwood_register_drafters() -> Iterable[Plugin] | None:
     """Drafters that this distribution adds.
 
-    Called once per process by the loader, the first time a pipeline, a listing or a schema is
-    asked for. Import neither torch nor transformers here: the record names its factory by path.
-    Returns `Plugin` records, or None for none.
+    Called once per process by the loader, before the first pipeline, listing or schema. Import
+    neither torch nor transformers here: the record names its factory by path. Returns `Plugin`
+    records, or None for none.
 
         @hookimpl
         def draftwood_register_drafters():
@@ -37,7 +39,7 @@ def draftwood_register_drafters() -> Iterable[Plugin] | None:
 def draftwood_register_trees() -> Iterable[Plugin] | None:
     """Tree policies that this distribution adds.
 
-    Called as `draftwood_register_drafters` is. Returns `Plugin` records, or None for none.
+    Called like `draftwood_register_drafters`. Returns `Plugin` records, or None for none.
 
         @hookimpl
         def draftwood_register_trees():
@@ -50,7 +52,7 @@ def draftwood_register_trees() -> Iterable[Plugin] | None:
 def draftwood_register_controllers() -> Iterable[Plugin] | None:
     """Budget controllers that this distribution adds.
 
-    Called as `draftwood_register_drafters` is. Returns `Plugin` records, or None for none.
+    Called like `draftwood_register_drafters`. Returns `Plugin` records, or None for none.
 
         @hookimpl
         def draftwood_register_controllers():
@@ -63,7 +65,7 @@ def draftwood_register_controllers() -> Iterable[Plugin] | None:
 def draftwood_register_verifiers() -> Iterable[Plugin] | None:
     """Verifiers that this distribution adds.
 
-    Called as `draftwood_register_drafters` is. Returns `Plugin` records, or None for none.
+    Called like `draftwood_register_drafters`. Returns `Plugin` records, or None for none.
 
         @hookimpl
         def draftwood_register_verifiers():
@@ -73,11 +75,26 @@ def draftwood_register_verifiers() -> Iterable[Plugin] | None:
 
 
 @hookspec
+def draftwood_register_trainables() -> Iterable[TrainablePlugin] | None:
+    """Drafters that this distribution teaches `draftwood train` to train.
+
+    Called like `draftwood_register_drafters`. Returns `TrainablePlugin` records, or None for none.
+    `Options` subclasses `draftwood.training.config.TrainingConfig`; the factory returns a
+    `draftwood.training.trainable.Trainable`.
+
+        @hookimpl
+        def draftwood_register_trainables():
+            yield TrainablePlugin("medusa", "heads on the last layer", Options,
+                                  "medusa.training:start")
+    """
+
+
+@hookspec
 def draftwood_register_commands() -> "Iterable[click.Command] | None":
     """Commands added to `draftwood` on the command line.
 
-    Called by the command line when it lists its commands or meets a name that is not its own;
-    a command named like a bundled one is refused and recorded. Returns click commands, or None.
+    Called by the command line when it lists its commands or does not know a name. A command
+    named like a bundled one is refused and recorded. Returns click commands, or None for none.
 
         @hookimpl
         def draftwood_register_commands():
@@ -93,8 +110,8 @@ def draftwood_register_commands() -> "Iterable[click.Command] | None":
 def draftwood_round_finished(stats: "RoundStats") -> None:
     """Observe one finished round.
 
-    Called by the engine after every round, once its text was streamed; `stats` is frozen and lies
-    on the host. Returns nothing. One that raises is disabled for the process, with a warning.
+    Called by the engine after every round, once its text was streamed. `stats` is frozen and lies
+    on the host. An observer that raises is disabled for the process, with a warning.
 
         @hookimpl
         def draftwood_round_finished(stats):

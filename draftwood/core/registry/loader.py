@@ -1,8 +1,8 @@
-"""The loader: which plugins there are, where each came from, and why some are not usable.
+"""Loads the registration modules of draftwood and of installed distributions.
 
-pluggy's own loader stops at the first broken entry point and skips a duplicate in silence. Here
-each entry point is loaded by itself, with a pluggy manager of its own; what goes wrong is a record
-that names the distribution, its version and the cause, and every other plugin still works.
+pluggy's own loader stops at the first broken entry point and ignores a duplicate. Here each entry
+point is loaded with a pluggy manager of its own. A failure becomes a record that names the
+distribution, its version and the cause, and every other plugin still works.
 """
 
 import difflib
@@ -22,29 +22,28 @@ from attrs import frozen
 from draftwood.core.errors import PluginError
 from draftwood.core.registry import hookspecs
 from draftwood.core.registry.option_types import faults
-from draftwood.core.registry.plugin import API_VERSION, Kind, Plugin
+from draftwood.core.registry.plugin import API_VERSION, Kind, Plugin, TrainablePlugin
 from draftwood.core.registry.registry import (
-    Observer,
-    Record,
+    TRAINABLE,
+    PluginRecord,
+    PluginSource,
     Registered,
     Registry,
-    Source,
+    RoundObserver,
     call_hook,
     cause_of,
-    failed,
     listed,
-    record,
 )
 from draftwood.version import __version__
 
 GROUP = "draftwood"
 BUNDLED = (*(f"draftwood.plugins.{kind}s.register" for kind in Kind),)
-"""Registration modules of what is bundled, by name: the core imports no plugin and no command."""
+"""Registration modules of the bundled plugins, by name: the core imports no plugin."""
 
-_HOOKS = {kind: f"draftwood_register_{kind}s" for kind in Kind}
+_HOOKS = {kind: f"draftwood_register_{kind}s" for kind in (*map(str, Kind), TRAINABLE)}
 _HOOK_NAMES = tuple(name for name in vars(hookspecs) if name.startswith("draftwood_"))
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
-_FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
 @cache
@@ -62,55 +61,59 @@ def load_plugins(
 ) -> Registry:
     """Load every registration module, each on its own.
 
-    third_parties: False leaves out what is not bundled (`--no-plugins`). environ: read for
-    DRAFTWOOD_PLUGINS (only these distributions or entry points), DRAFTWOOD_DISABLE_PLUGINS (not
-    these) and DRAFTWOOD_STRICT_PLUGINS (1: any failure is fatal). found: the distributions to
-    look at, those on sys.path by default. bundled: registration modules of draftwood itself.
-    Raises PluginError under DRAFTWOOD_STRICT_PLUGINS, listing every failure.
+    Args:
+        third_parties: False loads the bundled plugins only (`--no-plugins`).
+        environ: Read for DRAFTWOOD_PLUGINS (load only these distributions or entry points),
+            DRAFTWOOD_DISABLE_PLUGINS (do not load these) and DRAFTWOOD_STRICT_PLUGINS (1 makes
+            any failure fatal).
+        found: The distributions to search; those on sys.path by default.
+        bundled: Registration modules of draftwood itself.
+
+    Raises:
+        PluginError: DRAFTWOOD_STRICT_PLUGINS is set and there are failures; lists all of them.
     """
     collector = _Collector()
     for module in bundled:
-        source = Source("draftwood", __version__, module, bundled=True)
+        source = PluginSource("draftwood", __version__, module, bundled=True)
         collector.load(source, partial(import_module, module))
     switches = _Switches.read(environ, third_parties)
     seen: set[tuple[str, str]] = set()
     for distribution, point in _entry_points(
         distributions() if found is None else found, collector
     ):
-        source = Source(*_identity(distribution), point.name)
+        source = PluginSource(*_identity(distribution), point.name)
         identity = (_plain(source.distribution), _plain(point.name))
         if identity in seen:
             continue  # a second copy further down sys.path: Python would not import it either
         seen.add(identity)
         off = switches.off(source)
         if off:
-            collector.records.append(record(None, point.name, source, "off", off))
+            collector.records.append(PluginRecord.of(None, point.name, source, "off", off))
         else:
             collector.load(source, point.load)
-    collector.records += switches.unanswered({name for identity in seen for name in identity})
+    collector.records += switches.unknown_names({name for identity in seen for name in identity})
     registry = collector.finish()
-    broken = [line for line in registry.records if line.broken]
+    broken = [
+        f"  {record.name} of '{record.distribution} {record.version}': {record.cause}"
+        for record in registry.records
+        if record.broken
+    ]
     if switches.strict and broken:
-        raise PluginError(
-            "DRAFTWOOD_STRICT_PLUGINS is set and these plugins are broken:\n"
-            + "\n".join(
-                f"  {line.name} of '{line.distribution} {line.version}': {line.cause}"
-                for line in broken
-            )
-        )
+        message = "DRAFTWOOD_STRICT_PLUGINS is set and these plugins are broken:"
+        raise PluginError("\n".join([message, *broken]))
     return registry
 
 
 class _Collector:
-    """What has been registered so far."""
+    """Collects what registration modules register."""
 
     def __init__(self) -> None:
         self.registered: list[Registered] = []
-        self.records: list[Record] = []
-        self.observers: list[Observer] = []
-        self.command_hooks: list[tuple[Source, Callable[[], list[Any]]]] = []
+        self.records: list[PluginRecord] = []
+        self.observers: list[RoundObserver] = []
+        self.command_hooks: list[tuple[PluginSource, Callable[[], list[Any]]]] = []
 
-    def load(self, source: Source, load: Callable[[], Any]) -> None:
+    def load(self, source: PluginSource, load: Callable[[], Any]) -> None:
         """Import one registration object and call its hooks; failures become records."""
         try:
             provider = load()
@@ -128,34 +131,36 @@ class _Collector:
             self.fail(None, source.entry_point, source, cause)
         if not callers and not unmarked:
             self.fail(None, source.entry_point, source, "has no draftwood hook")
-        known = {caller.name for caller in callers if caller.has_spec()}
+        implemented = {caller.name for caller in callers if caller.has_spec()}
         for kind, hook in _HOOKS.items():
-            if hook in known:
+            if hook in implemented:
                 self.register(kind, source, getattr(manager.hook, hook))
-        if "draftwood_register_commands" in known:
+        if "draftwood_register_commands" in implemented:
             self.command_hooks.append((source, manager.hook.draftwood_register_commands))
-        if "draftwood_round_finished" in known:
-            self.observers.append(Observer(source, manager.hook.draftwood_round_finished))
-            self.records.append(record("observer", source.entry_point, source))
+        if "draftwood_round_finished" in implemented:
+            self.observers.append(RoundObserver(source, manager.hook.draftwood_round_finished))
+            self.records.append(PluginRecord.of("observer", source.entry_point, source))
 
-    def register(self, kind: Kind, source: Source, call: Callable[[], list[Any]]) -> None:
+    def register(self, kind: str, source: PluginSource, call: Callable[[], list[Any]]) -> None:
+        """Call one registration hook and check what it returns."""
         plugins, failure = call_hook(call)
         if failure:
             self.fail(kind, source.entry_point, source, failure)
+        expected = TrainablePlugin if kind == TRAINABLE else Plugin
         for plugin in plugins:
-            wrong = _wrong(plugin)
-            name = plugin.name if isinstance(plugin, Plugin) else source.entry_point
-            if wrong:
-                self.fail(kind, str(name), source, wrong)
+            if fault := _fault(plugin, expected):
+                self.fail(kind, str(getattr(plugin, "name", source.entry_point)), source, fault)
             else:
-                self.registered.append(Registered(kind, plugin, source))
+                registered = Registered(kind if kind == TRAINABLE else Kind(kind), plugin, source)
+                self.registered.append(registered)
 
-    def fail(self, kind: Kind | None, name: str, source: Source, cause: str) -> None:
-        self.records.append(failed(kind, name, source, cause))
+    def fail(self, kind: str | None, name: str, source: PluginSource, cause: str) -> None:
+        """Record a failure."""
+        self.records.append(PluginRecord.failed(kind, name, source, cause))
 
     def finish(self) -> Registry:
-        """Compare names, and record each plugin as usable or as a duplicate of others."""
-        lines = []
+        """Record each plugin as usable, or as a duplicate if others have its name."""
+        records = []
         for entry in self.registered:
             rivals = [
                 other.source
@@ -166,10 +171,12 @@ class _Collector:
             status, cause = "ok", None
             if rivals:
                 status, cause = "duplicate", f"also registered by {listed(rivals)}"
-            lines.append(record(entry.kind, entry.plugin.name, entry.source, status, cause))
+            records.append(
+                PluginRecord.of(entry.kind, entry.plugin.name, entry.source, status, cause)
+            )
         return Registry(
             tuple(self.registered),
-            (*lines, *self.records),
+            (*records, *self.records),
             tuple(self.observers),
             tuple(self.command_hooks),
         )
@@ -177,7 +184,7 @@ class _Collector:
 
 @frozen
 class _Switches:
-    """The environment's say in which third parties are loaded."""
+    """Which third parties the environment allows."""
 
     strict: bool
     third_parties: bool
@@ -197,7 +204,7 @@ class _Switches:
             never=_split(environ.get("DRAFTWOOD_DISABLE_PLUGINS", "")),
         )
 
-    def off(self, source: Source) -> str | None:
+    def off(self, source: PluginSource) -> str | None:
         """Why a third party's entry point is not loaded; None if it is."""
         names = {_plain(source.distribution), _plain(source.entry_point)}
         if not self.third_parties:
@@ -208,24 +215,22 @@ class _Switches:
             return "DRAFTWOOD_PLUGINS does not name it"
         return None
 
-    def unanswered(self, met: set[str]) -> list[Record]:
-        """A record for each name in the environment that nothing installed answers to."""
+    def unknown_names(self, installed_names: set[str]) -> list[PluginRecord]:
+        """A record for each name in the environment that nothing installed has."""
         return [
-            record(
-                None, name, Source(name, "not installed", name), "failed", f"named by {variable}"
-            )
+            PluginRecord(None, name, name, "not installed", "failed", f"named by {variable}")
             for variable, names in (
                 ("DRAFTWOOD_PLUGINS", self.only or frozenset()),
                 ("DRAFTWOOD_DISABLE_PLUGINS", self.never),
             )
-            for name in sorted(names - met)
+            for name in sorted(names - installed_names)
         ]
 
 
 def _entry_points(
     found: Iterable[Distribution], collector: _Collector
 ) -> Iterator[tuple[Distribution, EntryPoint]]:
-    """Entry points of our group. Metadata that cannot be read is a record, not the end."""
+    """Entry points of the group `draftwood`. Metadata that cannot be read becomes a record."""
     for distribution in found:
         try:
             text = distribution.read_text("entry_points.txt") or ""
@@ -235,7 +240,7 @@ def _entry_points(
         except Exception as error:  # noqa: BLE001 - a third party's metadata can be anything
             name, version = _identity(distribution)
             cause = f"entry_points.txt cannot be read ({cause_of(error)})"
-            collector.fail(None, name, Source(name, version, name), cause)
+            collector.fail(None, name, PluginSource(name, version, name), cause)
             continue
         yield from ((distribution, point) for point in points)
 
@@ -244,14 +249,14 @@ def _identity(distribution: Distribution) -> tuple[str, str]:
     try:
         metadata = distribution.metadata
         return metadata["Name"] or "unknown", metadata["Version"] or "unknown"
-    except Exception:  # noqa: BLE001 - no METADATA file; the entry point is still worth loading
+    except Exception:  # noqa: BLE001 - no METADATA file; the entry point can still be loaded
         return "unknown", "unknown"
 
 
-def _wrong(plugin: object) -> str | None:
-    """Why a record cannot be registered."""
-    if not isinstance(plugin, Plugin):
-        return f"returned {type(plugin).__name__}, not draftwood.Plugin"
+def _fault(plugin: object, expected: type) -> str | None:
+    """Why what a hook returned cannot be registered."""
+    if not isinstance(plugin, (Plugin, TrainablePlugin)) or not isinstance(plugin, expected):
+        return f"returned {type(plugin).__name__}, not draftwood.{expected.__name__}"
     if plugin.api != API_VERSION:
         return f"written for plugin API {plugin.api}; this draftwood has {API_VERSION}"
     if not isinstance(plugin.name, str) or not _NAME.fullmatch(plugin.name):
@@ -260,7 +265,7 @@ def _wrong(plugin: object) -> str | None:
         return f"bad factory {plugin.factory!r}: write 'package.module:Class'"
     if not isinstance(plugin.summary, str) or "\n" in plugin.summary:
         return "its summary is not one line"
-    if not callable(plugin.traits):
+    if isinstance(plugin, Plugin) and not callable(plugin.traits):
         return "its traits cannot be called"
     found = faults(plugin.options)
     if not found and "use" in attrs.fields_dict(plugin.options):
@@ -269,7 +274,7 @@ def _wrong(plugin: object) -> str | None:
 
 
 def _unmarked(provider: Any) -> list[str]:
-    """Functions that are named like a hook but never marked as one."""
+    """Functions that are named like a hook but not marked as one."""
     return [
         f"{name} is not marked with @hookimpl"
         for name in dir(provider)

@@ -1,9 +1,11 @@
-"""Which types an option may have, as data: one reading of an options class for everyone.
+"""Which types an option may have, as data.
 
-The registration check, the YAML reader and the exported JSON Schema all switch on the shapes
-below, so what one accepts the others describe.
+The registration check, the YAML reader, the exported JSON Schema and the generated reference all
+read options classes through the shapes below, so that they agree.
 """
 
+import inspect
+import re
 import typing
 from enum import Enum
 from pathlib import Path
@@ -26,7 +28,11 @@ class Scalar:
 
 @frozen
 class Choice:
-    """One of a few values, from a Literal or an Enum. values: as written -> as given."""
+    """One of a few values, from a Literal or an Enum.
+
+    Attributes:
+        values: Pairs of the value in YAML and the value that the options get.
+    """
 
     values: tuple[tuple[Any, Any], ...]
 
@@ -45,14 +51,14 @@ class Many:
 
 @frozen
 class Row:
-    """tuple of as many items as there are shapes."""
+    """A tuple with one item per shape."""
 
     items: "tuple[Shape, ...]"
 
 
 @frozen
 class Either:
-    """A union; the first member that takes the value wins."""
+    """A union: the first member that accepts the value."""
 
     members: "tuple[Shape, ...]"
 
@@ -99,12 +105,25 @@ def fields_of(cls: type) -> dict[str, tuple["attrs.Attribute[Any]", Shape]]:
     }
 
 
+def meanings(cls: type) -> dict[str, str]:
+    """The meaning of each option, from the `Attributes:` sections of a class and its bases."""
+    texts: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        section = (inspect.cleandoc(base.__doc__ or "")).partition("Attributes:\n")[2]
+        entries = re.findall(r"^ {4}(\w+)(?: \(.*?\))?: (.*(?:\n {8}.*)*)", section, re.MULTILINE)
+        texts |= {name: " ".join(text.split()) for name, text in entries}
+    return texts
+
+
 def faults(cls: object, inside: tuple[type, ...] = ()) -> list[str]:
     """Why `cls` cannot be an options class, empty if it can.
 
     It must be a frozen attrs class whose fields have allowed types, public names and no
-    converter (a converter would make the exported schema untrue). inside: the classes that
-    contain it, to find one that contains itself.
+    converter (the exported schema could not describe a converter).
+
+    Args:
+        cls: The class.
+        inside: The classes that contain it, to find one that contains itself.
     """
     if not isinstance(cls, type) or not attrs.has(cls):
         return [f"{cls!r} is not an attrs class"]
@@ -112,7 +131,7 @@ def faults(cls: object, inside: tuple[type, ...] = ()) -> list[str]:
         return [f"{cls.__name__} is not frozen; define it with attrs.frozen"]
     try:
         hints = typing.get_type_hints(cls)
-    except Exception as error:  # noqa: BLE001 - whatever an annotation does is the author's
+    except Exception as error:  # noqa: BLE001 - an annotation may raise anything
         return [f"{cls.__name__}: an annotation cannot be read ({error})"]
     found = []
     for attribute in attrs.fields(cls):
@@ -140,7 +159,7 @@ def faults(cls: object, inside: tuple[type, ...] = ()) -> list[str]:
 
 
 def _is_frozen(cls: type) -> bool:
-    """Whether instances refuse assignment, asked of an instance: attrs has no public flag."""
+    """Whether instances refuse assignment; tried on an instance, as attrs has no public flag."""
     try:
         object.__new__(cls).__setattr__("any", None)
     except attrs.exceptions.FrozenInstanceError:

@@ -1,24 +1,37 @@
-"""What the loader found: plugins by kind and name, where each came from, what is broken and why."""
+"""What the loader found: plugins by kind and name, their distributions, and what is broken."""
 
 import difflib
+from collections import Counter
 from collections.abc import Callable, Iterable
 from importlib import import_module
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
-from draftwood.core.errors import PluginError
-from draftwood.core.registry.plugin import Kind, Plugin
+from draftwood.core.errors import DraftwoodError, PluginError
+from draftwood.core.registry.plugin import TRAITS, Kind, Plugin, TrainablePlugin, Traits
+from draftwood.core.renames import renamed_method
 
 if TYPE_CHECKING:
     import click
 
     from draftwood.core.values import RoundStats
 
+TRAINABLE = "trainable"
+"""Kind of a `TrainablePlugin`, which is no part of a pipeline."""
+
 
 @frozen
-class Source:
-    """Where a plugin came from. entry_point: its name, for bundled plugins the module."""
+class PluginSource:
+    """The distribution that registers a plugin.
+
+    Attributes:
+        distribution: Its name.
+        version: Its version.
+        entry_point: Name of the entry point; of a bundled plugin the registration module.
+        bundled: Whether it is draftwood itself.
+    """
 
     distribution: str
     version: str
@@ -31,38 +44,87 @@ class Source:
 
 @frozen
 class Registered:
-    """A plugin and who registered it."""
+    """A plugin and the distribution that registers it.
 
-    kind: Kind
-    plugin: Plugin
-    source: Source
+    Attributes:
+        kind: A `Kind`, or "trainable".
+        plugin: The record; a `TrainablePlugin` exactly if the kind is "trainable".
+        source: The distribution.
+    """
 
-    def build(self, options: Any) -> Any:
-        """Import the factory and call it with `options`.
+    kind: Kind | str
+    plugin: Plugin | TrainablePlugin
+    source: PluginSource
 
-        Raises PluginError naming the distribution if the import fails or the path names nothing;
-        what the factory itself raises passes through.
+    def __str__(self) -> str:
+        return f"{self.kind} {self.plugin.name!r} of {self.source}"
+
+    def traits(self, options: Any) -> Any:
+        """The plugin's traits for its options.
+
+        Raises:
+            PluginError: The plugin fails or returns something else; the message names its
+                distribution. A DraftwoodError, such as an unreadable checkpoint, passes through.
+        """
+        assert isinstance(self.plugin, Plugin)
+        try:
+            traits: Traits = self.plugin.traits(options)
+        except DraftwoodError:
+            raise
+        except Exception as error:
+            raise PluginError(f"{self} failed to give its traits ({cause_of(error)})") from error
+        expected = TRAITS[Kind(self.kind)]
+        if not isinstance(traits, expected):
+            message = f"{self} gave {type(traits).__name__} as traits, not {expected.__name__}"
+            raise PluginError(message)
+        return traits
+
+    def load_factory(self) -> Callable[..., Any]:
+        """Import the factory.
+
+        Raises:
+            PluginError: The import fails or the path names nothing; the message names the
+                distribution.
         """
         module, _, attribute = self.plugin.factory.partition(":")
         try:
-            factory = getattr(import_module(module), attribute)
+            factory: Callable[..., Any] = attrgetter(attribute)(import_module(module))
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             raise PluginError(
-                f"{self.kind} {self.plugin.name!r} of {self.source} cannot be loaded from "
-                f"{self.plugin.factory} ({cause_of(error)})"
+                f"{self} cannot be loaded from {self.plugin.factory} ({cause_of(error)})"
             ) from error
-        return factory(options)
+        return factory
+
+    def build(self, *arguments: Any) -> Any:
+        """Import the factory and call it; what it raises passes through.
+
+        Args:
+            arguments: The options; of a trainable, what `TrainablePlugin.factory` takes.
+
+        Raises:
+            PluginError: The factory cannot be imported, or its class defines a method under a
+                name that has changed; the message names the distribution.
+        """
+        built = self.load_factory()(*arguments)
+        if renamed := renamed_method(type(built)):
+            raise PluginError(f"{self} was written for an older draftwood: {renamed}")
+        return built
 
 
 @frozen
-class Record:
+class PluginRecord:
     """One line of `draftwood plugins list`.
 
-    kind: drafter, tree, controller, verifier, command or observer; None for an entry point that
-    failed as a whole or is off. name: the plugin's, else the entry point's. status: "ok",
-    "failed", "duplicate" or "off". cause: why it is not "ok".
+    Attributes:
+        kind: drafter, tree, controller, verifier, trainable, command or observer; None for an
+            entry point that failed as a whole or is off.
+        name: The plugin's name, else the entry point's.
+        distribution: Name of the distribution.
+        version: Version of the distribution.
+        status: "ok", "failed", "duplicate" or "off".
+        cause: Why the status is not "ok".
     """
 
     kind: str | None
@@ -71,6 +133,32 @@ class Record:
     version: str
     status: str
     cause: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        kind: str | None,
+        name: str,
+        source: PluginSource,
+        status: str = "ok",
+        cause: str | None = None,
+    ) -> "PluginRecord":
+        """The record of one plugin, command, observer or entry point of a distribution."""
+        kind = None if kind is None else str(kind)
+        return cls(kind, name, source.distribution, source.version, status, cause)
+
+    @classmethod
+    def failed(
+        cls, kind: str | None, name: str, source: PluginSource, cause: str
+    ) -> "PluginRecord":
+        """The record of what a distribution failed to provide."""
+        return cls.of(kind, name, source, "failed", cause)
+
+    def __str__(self) -> str:
+        state = f"is off: {self.cause}"
+        if self.status != "off":
+            state = f"failed to load ({self.cause}); see `draftwood plugins list`"
+        return f"'{self.distribution} {self.version}' {state}"
 
     @property
     def broken(self) -> bool:
@@ -86,14 +174,14 @@ class Refusal:
 
 
 @frozen
-class Observer:
+class RoundObserver:
     """The `draftwood_round_finished` of one distribution."""
 
-    source: Source
+    source: PluginSource
     _hook: Callable[..., Any] = field(repr=False)
 
     def notify(self, stats: "RoundStats") -> None:
-        """Tell it of a finished round; whatever it raises passes through."""
+        """Call the hook with a finished round; what it raises passes through."""
         self._hook(stats=stats)
 
 
@@ -102,57 +190,58 @@ class Registry:
     """What the installed distributions provide. Made by `load_plugins`, never changed."""
 
     registered: tuple[Registered, ...]
-    records: tuple[Record, ...]
-    observers: tuple[Observer, ...] = ()
-    _command_hooks: tuple[tuple[Source, Callable[[], list[Any]]], ...] = ()
+    records: tuple[PluginRecord, ...]
+    observers: tuple[RoundObserver, ...] = ()
+    _command_hooks: tuple[tuple[PluginSource, Callable[[], list[Any]]], ...] = ()
 
-    def names(self, kind: Kind) -> list[str]:
-        """Names usable in a pipeline, sorted."""
-        counts: dict[str, int] = {}
-        for entry in self.registered:
-            if entry.kind is kind:
-                counts[entry.plugin.name] = counts.get(entry.plugin.name, 0) + 1
+    def names(self, kind: Kind | str) -> list[str]:
+        """The names of a kind that exactly one distribution registers, sorted."""
+        counts = Counter(entry.plugin.name for entry in self.registered if entry.kind == kind)
         return sorted(name for name, count in counts.items() if count == 1)
 
-    def find(self, kind: Kind, name: str, *, bundled_only: bool = False) -> Registered | Refusal:
+    def find(
+        self, kind: Kind | str, name: str, *, bundled_only: bool = False
+    ) -> Registered | Refusal:
         """The plugin called `name`, or why there is none.
 
-        bundled_only: what the builtin pipelines ask for, so that they mean the same whatever
-        else is installed.
+        Args:
+            kind: Kind of the plugin; "trainable" for what `draftwood train` can train.
+            name: Its name.
+            bundled_only: Leave out third parties' plugins, so that a builtin pipeline means the
+                same whatever is installed.
         """
-        found = [
+        entries = [
             entry
             for entry in self.registered
-            if entry.kind is kind
+            if entry.kind == kind
             and entry.plugin.name == name
             and (entry.source.bundled or not bundled_only)
         ]
-        if len(found) == 1:
-            return found[0]
-        if found:
+        if len(entries) == 1:
+            return entries[0]
+        if entries:
+            third_parties = [entry.source for entry in entries if not entry.source.bundled]
+            removable = (third_parties or [entries[-1].source])[-1]
             return Refusal(
-                f"{kind} {name!r} is registered by {listed(entry.source for entry in found)}",
+                f"{kind} {name!r} is registered by {listed(entry.source for entry in entries)}",
                 (
                     "uninstall one, or switch its distribution off: "
-                    f"DRAFTWOOD_DISABLE_PLUGINS={_other(found).distribution}",
+                    f"DRAFTWOOD_DISABLE_PLUGINS={removable.distribution}",
                 ),
             )
         choices = self.names(kind)
         close = difflib.get_close_matches(name, choices, n=1)
         suggestion = f"; did you mean {close[0]!r}?" if close else ""
         hints = [f"installed: {', '.join(choices) or 'none'}"]
-        for line in self.records:
-            if line.status == "failed":
-                hints.append(
-                    f"'{line.distribution} {line.version}' failed to load ({line.cause}); "
-                    f"see `draftwood plugins list`"
-                )
-            elif line.status == "off":
-                hints.append(f"'{line.distribution} {line.version}' is off: {line.cause}")
+        hints += [str(record) for record in self.records if record.status in ("failed", "off")]
         return Refusal(f"unknown {kind} {name!r}{suggestion}", tuple(dict.fromkeys(hints)))
 
-    def get(self, kind: Kind, name: str) -> Registered:
-        """The plugin called `name`. Raises PluginError with the choices and known failures."""
+    def get(self, kind: Kind | str, name: str) -> Registered:
+        """The plugin called `name`.
+
+        Raises:
+            PluginError: There is none; the message has the choices and known failures.
+        """
         match self.find(kind, name):
             case Refusal(message=message, hints=hints):
                 raise PluginError("\n  ".join((message, *hints)))
@@ -161,10 +250,14 @@ class Registry:
 
     def commands(
         self, taken: Iterable[str] = ()
-    ) -> "tuple[dict[str, click.Command], list[Record]]":
-        """Commands of third parties by name, and a record for each one that was offered.
+    ) -> "tuple[dict[str, click.Command], list[PluginRecord]]":
+        """Third parties' commands. This imports click; nothing else here does.
 
-        taken: names that are not to be had. This imports click; nothing else here does.
+        Args:
+            taken: Names that third parties cannot use.
+
+        Returns:
+            The commands by name, and a record for each command that a distribution offers.
         """
         import click
 
@@ -174,61 +267,42 @@ class Registry:
         for source, call in self._command_hooks:
             offered, failure = call_hook(call)
             if failure:
-                records.append(failed("command", source.entry_point, source, failure))
+                failed = PluginRecord.failed("command", source.entry_point, source, failure)
+                records.append(failed)
             for command in offered:
                 if not isinstance(command, click.Command) or not command.name:
+                    name = source.entry_point
                     cause = f"returned {command!r}, which is no named click command"
-                    records.append(failed("command", source.entry_point, source, cause))
                 elif command.name in owners:
-                    cause = f"the name is taken by {owners[command.name]}"
-                    records.append(failed("command", command.name, source, cause))
+                    name, cause = command.name, f"the name is taken by {owners[command.name]}"
                 else:
                     commands[command.name] = command
                     owners[command.name] = str(source)
-                    records.append(record("command", command.name, source))
+                    records.append(PluginRecord.of("command", command.name, source))
+                    continue
+                records.append(PluginRecord.failed("command", name, source, cause))
         return commands, records
 
 
-def _other(found: list[Registered]) -> Source:
-    """The source to suggest switching off: one that is not bundled."""
-    return next((e.source for e in reversed(found) if not e.source.bundled), found[-1].source)
-
-
-def listed(sources: Iterable[Source]) -> str:
+def listed(sources: Iterable[PluginSource]) -> str:
+    """Distributions in words, for messages."""
     return " and ".join(str(source) for source in sources)
 
 
 def call_hook(call: Callable[[], list[Any]]) -> tuple[list[Any], str | None]:
-    """What one distribution's hook gives, and why it stopped giving, if it did."""
-    given: list[Any] = []
+    """What one distribution's hook returns, and why it stopped, if it did."""
+    records: list[Any] = []
     try:
         for result in call():
             if isinstance(result, (str, bytes)) or not isinstance(result, Iterable):
-                return given, f"returned {type(result).__name__}, not an iterable of records"
+                return records, f"returned {type(result).__name__}, not an iterable of records"
             for item in result:
-                given.append(item)  # noqa: PERF402 - what came before an error is kept
+                records.append(item)  # noqa: PERF402 - what came before an error is kept
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 - isolated like a failing import
-        return given, cause_of(error)
-    return given, None
-
-
-def record(
-    kind: str | None, name: str, source: Source, status: str = "ok", cause: str | None = None
-) -> Record:
-    return Record(
-        None if kind is None else str(kind),
-        name,
-        source.distribution,
-        source.version,
-        status,
-        cause,
-    )
-
-
-def failed(kind: str | None, name: str, source: Source, cause: str) -> Record:
-    return record(kind, name, source, "failed", cause)
+        return records, cause_of(error)
+    return records, None
 
 
 def cause_of(error: BaseException) -> str:

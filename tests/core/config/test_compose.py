@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from draftwood.core.config.compose import check_composition, remarks
+from draftwood.core.config.compose import check_composition, check_factories, remarks
 from draftwood.core.config.pipeline import load_config
 from draftwood.core.errors import CompositionError
 from draftwood.core.registry.plugin import DrafterTraits, Kind, Plugin
-from draftwood.core.registry.registry import Registered, Registry, Source
+from draftwood.core.registry.registry import PluginSource, Registered, Registry
 
 PARTS = {
     "target": {"model": "some/model"},
@@ -36,7 +36,7 @@ def refused(registry):
 
 @pytest.mark.parametrize("tree", ["best_first", "chain"])
 @pytest.mark.parametrize("verifier", ["match", "multi_round"])
-def test_parts_that_fit_are_accepted(refused, tree, verifier):
+def test_fitting_parts_are_accepted(refused, tree, verifier):
     assert refused(tree={"use": tree}, verifier={"use": verifier}) == []
 
 
@@ -46,40 +46,32 @@ def test_plain_decoding_needs_the_target_alone(refused):
     assert refused(**alone, verifier=None) == []
 
 
-@pytest.mark.parametrize("kind", ["tree", "controller", "verifier"])
-def test_a_drafter_needs_all_the_others(refused, kind):
-    (found,) = refused(**{kind: None})
-    assert found.startswith(f"<mapping>: {kind}: is required beside drafter 'block'")
-    assert "installed: " in found
-
-
 @pytest.mark.parametrize("kind", ["tree", "controller"])
-def test_a_part_without_a_drafter_has_nothing_to_work_on(refused, kind):
+def test_tree_or_controller_without_a_drafter_is_refused(refused, kind):
     rest = {"tree": None, "controller": None, kind: PARTS[kind]}
     (found,) = refused(drafter=None, **rest)
     assert f"{kind}: {PARTS[kind]['use']!r} has nothing to work on" in found
 
 
 @pytest.mark.covers("unverifiable-draws")
-def test_a_verifier_without_a_distribution_for_the_trees_draws_is_refused(refused):
+def test_verifier_that_is_not_exact_for_the_trees_draws_is_refused(refused):
     (found,) = refused(tree={"use": "sampled"})
     assert found.splitlines() == [
         "<mapping>: verifier.use: 'match' would change the output: it verifies deterministic "
         "trees, and those of 'sampled' are iid",
-        "  verifiers for iid trees: kernel, multi_round",
+        "  verifiers for iid trees: auto, drawn, kernel, multi_round",
         "  trees that 'match' verifies: best_first, chain",
     ]
 
 
-def test_a_tree_that_cannot_grow_from_the_drafters_distribution_is_refused(refused):
+def test_tree_that_cannot_grow_from_the_drafters_form_is_refused(refused):
     parts = {"tree": {"use": "sampled"}, "verifier": {"use": "multi_round"}}
     assert refused(**parts) == []
     (found,) = refused(**parts, drafter={"use": "ngram"})
     assert found.splitlines() == [
-        "<mapping>: tree.use: 'sampled' grows from factorized, mixture distributions, and "
-        "drafter 'ngram' "
-        "proposes points",
-        "  trees for points distributions: best_first, chain",
+        "<mapping>: tree.use: 'sampled' grows from factorized, mixture proposals, and those of "
+        "drafter 'ngram' are lookup",
+        "  trees for lookup proposals: best_first, chain",
         "  drafters for 'sampled': none with default options",
     ]
 
@@ -87,7 +79,7 @@ def test_a_tree_that_cannot_grow_from_the_drafters_distribution_is_refused(refus
 @pytest.mark.parametrize(
     ("device", "fits"), [("auto", True), ("cuda", True), ("cuda:1", True), ("cpu", False)]
 )
-def test_a_verifier_runs_only_on_its_devices(refused, device, fits):
+def test_verifier_is_refused_on_other_devices(refused, device, fits):
     found = refused(verifier={"use": "kernel"}, runtime={"device": device})
     assert (found == []) is fits
     assert fits or "'kernel' runs on cuda, and runtime.device is 'cpu'" in found[0]
@@ -114,7 +106,7 @@ def target(tmp_path):
         ({"vocabulary": 2000}, "made for a vocabulary of 2000 tokens; "),
     ],
 )
-def test_a_drafter_made_for_another_target_is_refused(refused, target, options, message):
+def test_drafter_for_another_target_is_refused(refused, target, options, message):
     drafter = {"use": "block", "checkpoint": "some/drafter", **options}
     found = refused(target={"model": target}, drafter=drafter)
     assert (found == []) is (message is None)
@@ -128,14 +120,14 @@ def test_a_drafter_made_for_another_target_is_refused(refused, target, options, 
         {"n_layer": 2, "n_embd": 8, "vocab_size": 9},
     ],
 )
-def test_nested_and_older_configs_are_understood(refused, tmp_path, config):
+def test_sizes_are_read_from_nested_and_older_configs(refused, tmp_path, config):
     (tmp_path / "config.json").write_text(json.dumps(config))
     drafter = {"use": "block", "checkpoint": "some/drafter", "layers": 3}
     (found,) = refused(target={"model": tmp_path}, drafter=drafter)
     assert "of layers 3" in found
 
 
-def test_every_reason_is_given_at_once(refused):
+def test_all_reasons_are_given_at_once(refused):
     found = refused(tree={"use": "sampled"}, drafter={"use": "ngram"}, runtime={"device": "cpu"})
     assert len(found) == 2
 
@@ -147,10 +139,10 @@ def test_every_reason_is_given_at_once(refused):
         (lambda o: 3, "gave int as traits, not DrafterTraits"),
     ],
 )
-def test_a_plugin_whose_traits_fail_is_named_with_its_distribution(registry, traits, message):
+def test_plugin_whose_traits_fail_is_named_with_its_distribution(registry, traits, message):
     good = registry.get(Kind.DRAFTER, "ngram").plugin
     plugin = Plugin("odd", "", good.options, "m:C", traits)
-    entry = Registered(Kind.DRAFTER, plugin, Source("odd-spec", "0.1", "odd"))
+    entry = Registered(Kind.DRAFTER, plugin, PluginSource("odd-spec", "0.1", "odd"))
     registry = Registry((*registry.registered, entry), ())
     config = load_config({**PARTS, "drafter": {"use": "odd"}}, registry=registry)
     with pytest.raises(CompositionError, match=r"drafter 'odd' of 'odd-spec 0\.1'") as error:
@@ -168,7 +160,7 @@ def test_a_plugin_whose_traits_fail_is_named_with_its_distribution(registry, tra
         ("fixed", "multi_round", 1.0, False),
     ],
 )
-def test_text_that_a_seed_does_not_reproduce_is_remarked(
+def test_remark_if_a_seed_does_not_reproduce_the_text(
     registry, controller, verifier, temperature, said
 ):
     parts = {
@@ -191,7 +183,7 @@ def test_text_that_a_seed_does_not_reproduce_is_remarked(
         ("kernel", "auto", None),
     ],
 )
-def test_graphs_that_are_demanded_need_a_gpu_and_kernels(refused, verifier, device, reason):
+def test_graphs_on_needs_a_gpu_and_kernels(refused, verifier, device, reason):
     alone = {"drafter": None, "tree": None, "controller": None}
     parts = {**alone, "verifier": verifier and {"use": verifier}}
     for mode in ("auto", "off"):
@@ -201,3 +193,13 @@ def test_graphs_that_are_demanded_need_a_gpu_and_kernels(refused, verifier, devi
     named = [problem for problem in found if "runtime.graphs" in problem]
     assert bool(named) is (reason is not None)
     assert reason is None or reason in named[0]
+
+
+def test_factory_that_cannot_be_imported_names_plugin_and_distribution(registry):
+    config = load_config(PARTS, registry=registry)
+    with pytest.raises(CompositionError) as error:
+        check_factories(config)
+    problems = [problem.message for problem in error.value.problems]
+    assert len(problems) == 4
+    assert problems[0].startswith("drafter 'block' of 'draftwood 0' cannot be loaded from nowhere:")
+    assert error.value.problems[0].path == "drafter.use"

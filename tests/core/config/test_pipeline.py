@@ -1,4 +1,4 @@
-"""Configuration: what a document means, and every problem of a wrong one, located."""
+"""Reading pipelines: values, merging, and a located problem for everything that is wrong."""
 
 from pathlib import Path
 from textwrap import dedent
@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from draftwood.core.config.compose import check_composition
 from draftwood.core.config.document import read_text
 from draftwood.core.config.pipeline import (
     GenerationOptions,
@@ -17,6 +18,8 @@ from draftwood.core.config.pipeline import (
     load_options,
 )
 from draftwood.core.errors import ConfigError
+from draftwood.core.registry.registry import Registry
+from draftwood.core.renames import OPTION_VALUES
 
 GOOD = """\
 target: {model: builtin}
@@ -57,7 +60,7 @@ def tree(options: str) -> str:
     return f"target: {{model: builtin}}\ntree: {{use: best_first, {options}}}\n"
 
 
-def test_a_good_document_becomes_one_frozen_value(load):
+def test_valid_document_becomes_one_frozen_value(load):
     config = load(GOOD)
     assert config == load(GOOD)
     assert config.target.model == "builtin"
@@ -69,7 +72,7 @@ def test_a_good_document_becomes_one_frozen_value(load):
 
 
 @pytest.mark.covers("configuration")
-def test_every_problem_is_reported_at_once_in_the_order_of_the_document(problems):
+def test_all_problems_are_reported_in_document_order(problems):
     found = problems(
         """\
         target: {model: builtin, revison: main}
@@ -93,7 +96,7 @@ def test_every_problem_is_reported_at_once_in_the_order_of_the_document(problems
     ]
 
 
-def test_an_unknown_plugin_shows_the_choices_and_what_failed_to_load(problems):
+def test_unknown_plugin_shows_choices_and_load_failures(problems):
     (found,) = problems("target: {model: builtin}\ndrafter: {use: ngrm}\n")
     assert found.splitlines()[1:] == [
         "  installed: block, ngram",
@@ -115,12 +118,12 @@ def test_an_unknown_plugin_shows_the_choices_and_what_failed_to_load(problems):
         ("exact: true", "exact", True),
         ("count: auto", "count", "auto"),
         ("count: 3", "count", 3),
-        ("form: heap", "form", "heap"),
+        ("form: search", "form", "search"),
         ("paths: [[0], [0, 1]]", "paths", ((0,), (0, 1))),
         ("pair: [2, 3]", "pair", (2, 3.0)),
     ],
 )
-def test_scalars_mean_what_they_look_like(load, options, field, value):
+def test_scalars_follow_yaml_1_2(load, options, field, value):
     found = getattr(load(tree(options)).tree.options, field)
     assert found == value
     assert type(found) is type(value)
@@ -157,13 +160,13 @@ def test_scalars_mean_what_they_look_like(load, options, field, value):
         ("zzz: 3", "tree.zzz: unknown key 'zzz' for best_first"),
     ],
 )
-def test_a_wrong_value_is_one_located_problem(problems, options, message):
+def test_wrong_value_is_one_located_problem(problems, options, message):
     (found,) = problems(tree(options))
     assert found.startswith("pipeline.yaml:2:")
     assert message in found
 
 
-def test_two_validators_that_refuse_are_two_problems(problems):
+def test_two_refusing_validators_give_two_problems(problems):
     found = problems(tree("max_nodes: 0, even: 3"))
     assert [line.partition(": ")[0] for line in found] == [
         "pipeline.yaml:2:36",
@@ -171,14 +174,14 @@ def test_two_validators_that_refuse_are_two_problems(problems):
     ]
 
 
-def test_options_that_contradict_each_other_are_a_problem_of_their_section(problems):
+def test_contradicting_options_are_a_problem_of_their_section(problems):
     (found,) = problems(
         "target: {model: builtin}\ndrafter: {use: ngram, max_ngram: 2, min_ngram: 3}\n"
     )
     assert found == "pipeline.yaml:2:10: drafter: min_ngram 3 is above max_ngram 2"
 
 
-def test_a_required_option_that_is_missing_is_named(problems):
+def test_missing_required_option_is_named(problems):
     (found,) = problems("target: {model: builtin}\ndrafter: {use: block}\n")
     assert found == "pipeline.yaml:2:10: drafter.checkpoint: is required for block"
 
@@ -198,7 +201,7 @@ def test_a_required_option_that_is_missing_is_named(problems):
         ("? [a]\n: b", "1:3: a key must be a word"),
         ("target: !!python/object:os.system {}", "cannot be used here"),
         ("target: !!int five", "cannot be used here"),
-        ("a: &a {b: *a}", "an alias refers to what it stands in"),
+        ("a: &a {b: *a}", "an alias refers to a value that contains it"),
         ("target: {model: a}\n---\ntarget: {model: b}", "is not YAML"),
         ("", "target: is required"),
         ("target:", "target: is required"),
@@ -209,11 +212,11 @@ def test_a_required_option_that_is_missing_is_named(problems):
         ("target: {model: ''}", "target.model: no such file or folder"),
     ],
 )
-def test_a_malformed_document_is_a_problem_with_its_place(problems, text, message):
+def test_malformed_document_is_a_located_problem(problems, text, message):
     assert any(message in problem for problem in problems(text))
 
 
-def test_a_file_that_is_not_text_is_a_problem(tmp_path, registry):
+def test_file_that_is_not_utf8_is_a_problem(tmp_path, registry):
     path = tmp_path / "pipeline.yaml"
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="is not UTF-8"):
@@ -221,7 +224,7 @@ def test_a_file_that_is_not_text_is_a_problem(tmp_path, registry):
 
 
 @given(st.text(max_size=40))
-def test_no_text_makes_reading_raise_anything_but_a_located_error(text):
+def test_any_text_is_read_or_refused_with_a_place(text):
     try:
         read_text(text, "any.yaml", Path())
         places = []
@@ -231,7 +234,7 @@ def test_no_text_makes_reading_raise_anything_but_a_located_error(text):
 
 
 @pytest.mark.covers("configuration")
-def test_paths_start_from_the_file_that_says_them(tmp_path, registry, monkeypatch):
+def test_relative_paths_start_from_the_file_that_contains_them(tmp_path, registry, monkeypatch):
     (tmp_path / "there" / "models" / "drafter").mkdir(parents=True)
     (tmp_path / "models" / "drafter").mkdir(parents=True)
     text = "target: {model: ./models}\ndrafter: {use: block, checkpoint: models/drafter}\n"
@@ -244,13 +247,13 @@ def test_paths_start_from_the_file_that_says_them(tmp_path, registry, monkeypatc
     assert changed.target.model == tmp_path / "models"
 
 
-def test_what_looks_like_a_path_must_exist_and_a_hub_name_need_not(problems, load):
+def test_paths_must_exist_and_hub_names_need_not(problems, load):
     (found,) = problems("target: {model: ./nowhere}\n")
     assert "target.model: no such file or folder: /" in found
     assert load("target: {model: Qwen/Qwen3-8B}\n").target.model == "Qwen/Qwen3-8B"
 
 
-def test_builtin_stays_a_name_even_beside_a_folder_of_that_name(load, tmp_path):
+def test_builtin_stays_a_name_beside_a_folder_of_that_name(load, tmp_path):
     (tmp_path / "builtin").mkdir()
     assert load("target: {model: builtin}\n").target.model == "builtin"
 
@@ -270,16 +273,16 @@ def test_settings_replace_single_options(load, settings):
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_setting_use_drops_the_old_plugins_options_whatever_the_order(load, order):
+def test_setting_use_drops_the_old_options_in_any_order(load, order):
     settings = ["tree.use=sampled", "tree.nodes=5"][::order]
     assert load(GOOD, settings).tree.options.nodes == 5
 
 
-def test_setting_use_to_what_it_is_keeps_the_options(load):
+def test_setting_use_to_the_same_plugin_keeps_its_options(load):
     assert load(GOOD, ["tree.use=best_first"]) == load(GOOD)
 
 
-def test_settings_are_validated_after_all_are_applied(load, problems):
+def test_settings_are_validated_after_all_apply(load, problems):
     text = "target: {model: builtin}\ndrafter: {use: ngram, max_ngram: 2}\n"
     both = ["drafter.min_ngram=4", "drafter.max_ngram=5"]
     assert load(text, both).drafter.options.min_ngram == 4
@@ -298,16 +301,16 @@ def test_settings_are_validated_after_all_are_applied(load, problems):
         ("extends=plain", "--set extends: extends: can only be written in the file"),
     ],
 )
-def test_a_wrong_setting_is_located_at_the_command_line(problems, setting, message):
+def test_wrong_setting_is_located_at_its_set_option(problems, setting, message):
     (found,) = problems(GOOD, [setting])
     assert message in found
 
 
-def test_a_part_can_be_taken_away(load):
+def test_null_and_empty_settings_remove_a_part(load):
     assert load(GOOD, ["drafter=null", "tree="]).drafter is None
 
 
-def test_extends_lays_a_file_on_another(load, tmp_path):
+def test_extends_merges_into_the_extended_file(load, tmp_path):
     (tmp_path / "base.yaml").write_text(GOOD)
     config = load("extends: ./base.yaml\ntree: {max_nodes: 8}\ngeneration: {top_k: 5}\n")
     assert config.tree.options.max_nodes == 8
@@ -316,7 +319,7 @@ def test_extends_lays_a_file_on_another(load, tmp_path):
     assert other.tree.use == "sampled"
 
 
-def test_a_problem_in_an_extended_file_is_located_there(problems, tmp_path):
+def test_problem_in_an_extended_file_is_located_there(problems, tmp_path):
     (tmp_path / "base.yaml").write_text(GOOD.replace("32", "many"))
     (found,) = problems("extends: base.yaml\n")
     assert "base.yaml:5:14: tree.max_nodes" in found
@@ -331,12 +334,12 @@ def test_a_problem_in_an_extended_file_is_located_there(problems, tmp_path):
         ("extends: [plain]", "expected a builtin name or a path, got a list"),
     ],
 )
-def test_what_cannot_be_extended_is_a_problem(problems, text, message):
+def test_extends_of_a_missing_or_cyclic_file_is_a_problem(problems, text, message):
     (found,) = problems(text)
     assert message in found
 
 
-def test_a_mapping_says_what_a_file_says(load, registry):
+def test_mapping_reads_like_the_same_file(load, registry):
     config = load_config(
         {
             "target": {"model": "builtin"},
@@ -352,19 +355,19 @@ def test_a_mapping_says_what_a_file_says(load, registry):
     assert config.source == "<mapping>"
 
 
-def test_a_mapping_with_something_yaml_could_not_say_is_a_problem(registry):
+def test_mapping_with_a_non_yaml_value_is_a_problem(registry):
     with pytest.raises(ConfigError, match=r"<mapping>: tree.max_nodes: a set cannot be a setting"):
         load_config({"tree": {"use": "best_first", "max_nodes": {1}}}, registry=registry)
 
 
-def test_the_target_may_be_left_out_only_if_the_caller_brings_one(load, problems):
+def test_target_is_required_unless_the_caller_brings_one(load, problems):
     text = "verifier: {use: match}\n"
     assert load(text, target_given=True).target is None
     (found,) = problems(text)
     assert "target: is required" in found
 
 
-def test_a_pipeline_argument_is_a_builtin_name_or_a_file(registry):
+def test_unknown_pipeline_name_lists_the_builtin_ones(registry):
     with pytest.raises(ConfigError) as error:
         load_config("bastin", registry=registry)
     assert "'bastin' is neither a builtin pipeline nor a file; did you mean 'bastion'?" in str(
@@ -373,7 +376,7 @@ def test_a_pipeline_argument_is_a_builtin_name_or_a_file(registry):
     assert "builtin: bastion, bastion-dblast, bastion-eagle3, dblast" in str(error.value)
 
 
-def test_the_builtin_pipelines_are_these():
+def test_builtin_pipelines_are_listed_in_natural_order():
     assert list(builtin_pipelines()) == [
         "bastion",
         "bastion-dblast",
@@ -398,7 +401,7 @@ def test_the_builtin_pipelines_are_these():
     ]
 
 
-def test_other_options_classes_are_read_by_the_same_rules(tmp_path):
+def test_other_options_classes_follow_the_same_rules(tmp_path):
     path = tmp_path / "options.yaml"
     path.write_text("temperature: 1e-5\ntop_k: 4\n")
     assert load_options(GenerationOptions, path, ["top_k=5"]) == GenerationOptions(
@@ -408,3 +411,63 @@ def test_other_options_classes_are_read_by_the_same_rules(tmp_path):
         ConfigError, match=r"unknown key 'temprature'; did you mean 'temperature'\?"
     ):
         load_options(GenerationOptions, {"temprature": 1})
+
+
+@pytest.mark.parametrize(
+    ("parts", "generation", "expected"),
+    [
+        ({"drafter": "block"}, {}, ("best_first", "roofline", "auto", "match")),
+        ({"drafter": "block"}, {"temperature": 1}, ("best_first", "roofline", "auto", "match")),
+        ({"drafter": "ngram"}, {}, ("best_first", "fixed", "auto", "match")),
+        ({"drafter": "block", "tree": "sampled"}, {}, ("sampled", "fixed", "auto", "match")),
+        (
+            {"drafter": "block", "tree": "sampled"},
+            {"temperature": 1},
+            ("sampled", "fixed", "auto", "multi_round"),
+        ),
+        ({"drafter": "block", "verifier": "match"}, {}, ("best_first", "roofline", "match", None)),
+        ({"drafter": "block", "verifier": "drawn"}, {}, ("sampled", "fixed", "drawn", None)),
+    ],
+)
+def test_drafter_alone_gets_defaults_that_fit_together(registry, parts, generation, expected):
+    document = {kind: {"use": name} for kind, name in parts.items()}
+    if parts["drafter"] == "block":
+        document["drafter"]["checkpoint"] = "some/drafter"
+    document |= {"target": {"model": "some/model"}, "generation": generation}
+    config = load_config(document, registry=registry)
+    check_composition(config, registry)
+    chosen = [config.tree, config.controller, config.verifier]
+    rule = getattr(config.verifier.options, "rule", None)
+    assert (*(part.use for part in chosen), rule) == expected
+    names = ("tree", "controller", "verifier")
+    assert [part.by_default for part in chosen] == [name not in parts for name in names]
+
+
+def test_lookup_drafter_gets_a_small_default_tree(registry):
+    document = {"target": {"model": "some/model"}, "drafter": {"use": "ngram"}}
+    config = load_config(document, registry=registry)
+    assert (config.tree.options.max_nodes, config.controller.options.nodes) == (16, 16)
+
+
+def test_plain_decoding_gets_no_default_parts(registry):
+    config = load_config({"target": {"model": "some/model"}}, registry=registry)
+    assert (config.tree, config.controller, config.verifier) == (None, None, None)
+
+
+def test_default_part_that_is_not_installed_is_a_problem(registry):
+    registered = [entry for entry in registry.registered if entry.plugin.name != "auto"]
+    with pytest.raises(ConfigError, match=r"verifier\.use: unknown verifier 'auto'"):
+        load_config(
+            {"target": {"model": "some/model"}, "drafter": {"use": "ngram"}},
+            registry=Registry(tuple(registered), registry.records),
+        )
+
+
+@pytest.mark.parametrize(("old", "new"), OPTION_VALUES["tree.form"].items())
+def test_renamed_option_value_names_the_new_one(old, new):
+    document = {"target": {"model": "some/model"}, "tree": {"use": "best_first", "form": old}}
+    with pytest.raises(ConfigError) as error:
+        load_config(document)
+    (problem,) = error.value.problems
+    assert problem.message == f"{old!r} is now called {new!r}"
+    assert load_config(document, [f"tree.form={new}"]).tree.options.form == new

@@ -1,4 +1,4 @@
-"""Every hook documents itself, and its example does what it says."""
+"""The example in each hook's docstring works."""
 
 import inspect
 import sys
@@ -11,8 +11,9 @@ import pytest
 
 import draftwood
 from draftwood.core.registry import hookspecs
-from draftwood.core.registry import loader as manager
-from draftwood.core.registry.plugin import Plugin
+from draftwood.core.registry.loader import load_plugins
+from draftwood.core.registry.plugin import Plugin, TrainablePlugin
+from draftwood.core.registry.registry import Registry
 
 HOOKS = {name: spec for name, spec in vars(hookspecs).items() if name.startswith("draftwood_")}
 EXPECTED = {
@@ -20,6 +21,7 @@ EXPECTED = {
     "draftwood_register_trees": ("tree", "comb"),
     "draftwood_register_controllers": ("controller", "coin"),
     "draftwood_register_verifiers": ("verifier", "strict"),
+    "draftwood_register_trainables": ("trainable", "medusa"),
     "draftwood_round_finished": ("observer", "example"),
 }
 
@@ -37,20 +39,20 @@ def example(documented: object) -> str:
     return textwrap.dedent("\n".join(code))
 
 
-def registry_of(code: str, monkeypatch: pytest.MonkeyPatch) -> manager.Registry:
-    """What the loader finds in a module made of `code`."""
+def registry_of(code: str, monkeypatch: pytest.MonkeyPatch) -> Registry:
+    """What the loader registers from a module with this code."""
     module = types.ModuleType("example")
     names = {name: getattr(draftwood, name) for name in ("Plugin", "hookimpl", "Draws")}
     traits = ("DrafterTraits", "TreeTraits", "ControllerTraits", "VerifierTraits")
     names |= {name: getattr(draftwood, name) for name in traits}
-    module.__dict__.update(names, Options=Options, click=click)
+    module.__dict__.update(names, Options=Options, TrainablePlugin=TrainablePlugin, click=click)
     exec(code, module.__dict__)
     monkeypatch.setitem(sys.modules, "example", module)
-    return manager.load_plugins(environ={}, found=(), bundled=("example",))
+    return load_plugins(environ={}, found=(), bundled=("example",))
 
 
 @pytest.mark.parametrize("name", HOOKS)
-def test_a_hook_says_who_calls_it_and_its_example_works(name, monkeypatch):
+def test_hook_docstring_names_its_caller_and_its_example_registers(name, monkeypatch):
     doc = inspect.getdoc(HOOKS[name]) or ""
     assert "alled" in doc
     registry = registry_of(example(HOOKS[name]), monkeypatch)
@@ -62,6 +64,6 @@ def test_a_hook_says_who_calls_it_and_its_example_works(name, monkeypatch):
         assert (record.kind, record.name, record.status) == (*EXPECTED[name], "ok")
 
 
-def test_the_plugin_records_own_example_works(monkeypatch):
+def test_example_of_the_plugin_record_registers(monkeypatch):
     (record,) = registry_of(example(Plugin), monkeypatch).records
     assert (record.kind, record.name, record.status) == ("drafter", "echo", "ok")

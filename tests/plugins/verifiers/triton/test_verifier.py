@@ -9,7 +9,7 @@ import pytest
 import torch
 from attrs import evolve
 
-from draftwood.core.config.compose import check_composition, remarks, traits_of
+from draftwood.core.config.compose import check_composition, remarks
 from draftwood.core.config.pipeline import load_config
 from draftwood.core.draws import Draws
 from draftwood.core.errors import CompositionError, RequestError, UnsupportedTarget
@@ -130,7 +130,7 @@ def test_without_a_device_it_is_refused_with_what_to_do(monkeypatch: pytest.Monk
     with pytest.raises(UnsupportedTarget, match=r"on cpu; use verifier match.*TRITON_INTERPRET=1"):
         toy_pipeline(Triton())
     config = load_config({"target": {"model": "x"}, "verifier": {"use": "triton"}})
-    assert traits_of(config.verifier.entry, config.verifier.options).devices == {"cuda"}
+    assert config.verifier.traits.devices == {"cuda"}
     config = load_config(
         {
             "target": {"model": "tiny"},
@@ -195,7 +195,7 @@ def test_traits_follow_the_rule() -> None:
     for name in ("triton", "auto"):
         entry = installed().get(Kind.VERIFIER, name)
         found = {
-            rule: traits_of(entry, entry.plugin.options(rule=rule))
+            rule: entry.traits(entry.plugin.options(rule=rule))
             for rule in ("match", "ratio", "multi_round")
         }
         assert found["match"].draws == frozenset(Draws)
