@@ -1,1 +1,1 @@
-"""Studies of the papers behind draftwood; run from the repository root, outside the wheel."""
+"""Studies behind figures of the documentation. They run from the root."""

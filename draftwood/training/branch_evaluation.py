@@ -27,8 +27,8 @@ COLLAPSED = 1.5
 class BranchAcceptance:
     """At one temperature, which is the target's and the branches' (Z_T as the checkpoint says).
 
-    accepted: drafts accepted in a round, the bonus not counted, by `accepted_along_text` rule, blocks
-    starting at evenly spaced tokens. errors: standard errors of those over texts. usage: how much
+    accepted: drafts accepted in a round, the bonus not counted, by `accepted_along_text`; blocks
+    start at evenly spaced tokens. errors: standard errors of those over texts. usage: how much
     of the text each branch explains, sum 1. effective: exp entropy of that, of `branches`.
     choices: exp of the prior's mean entropy, branches in question at one place. distinct: per
     depth, how many different prefixes the greedy branches have. tied: per depth, by how many nats

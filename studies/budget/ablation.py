@@ -1,4 +1,4 @@
-"""The tables of `draftwood ablate budget`: every policy on the same recorded rounds."""
+"""Every policy on the same recorded rounds, and the tables that compare them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -11,13 +11,15 @@ from draftwood.core.values import Verdict
 from draftwood.plugins.controllers.measured import Measured
 from draftwood.plugins.controllers.options import MeasuredOptions, RooflineOptions
 from draftwood.plugins.controllers.roofline import Roofline
-from draftwood.plugins.controllers.roofline.acceptance import Acceptance
-from draftwood.plugins.controllers.roofline.controller import BestBudget
-from draftwood.plugins.controllers.roofline.controller import Text as Learnt
-from draftwood.plugins.controllers.roofline.prices import KNOTS, Prices, Roof
-from studies.budget.recording import SIZES, Text
+from draftwood.plugins.controllers.roofline.acceptance import AcceptanceEstimate
+from draftwood.plugins.controllers.roofline.corrections import Corrections
+from draftwood.plugins.controllers.roofline.cost_based import CostBasedController, RequestState
+from draftwood.plugins.controllers.roofline.cost_model import CostModel
+from draftwood.plugins.controllers.roofline.roof import Roof
+from studies.budget.recording import SIZES, RecordedText
 from studies.budget.times import Times, median
-from studies.budget.walking import Adaptive, Kind, Walk, fixed, oracle
+from studies.budget.walking import ControllerWalk, TreeKind, Walk, walk_fixed, walk_oracle
+from studies.command_line import markdown_table
 
 BASTION = "bastion"
 FIXED = tuple(f"fixed-{size}" for size in SIZES)
@@ -26,14 +28,14 @@ ADAPTIVE = (BASTION, "measured", "roofs-alone", "own-temperature", "uncalibrated
 MEANING = {
     "plain": "no draft: the fixed budget 0",
     "fixed-N": "N draft nodes a round",
-    "random-N": "a random tree of N nodes of the same proposal",
-    "beam-N": "the same number of best paths on each level, N nodes in all",
-    BASTION: "the roofline controller: two roofs, residuals and drift, acceptance learnt",
-    "measured": "the same decision on the table that virtual time is read from",
+    "random-N": "a random tree of N nodes over the same proposal",
+    "beam-N": "the same number of best paths on each level, N nodes in total",
+    BASTION: "the roofline controller: two roofs, residuals and drift, learnt acceptance",
+    "measured": "the same decisions on the table that virtual time is read from",
     "roofs-alone": "the same on the two fitted roofs, without residuals or drift",
     "own-temperature": "bastion on trees scored at the request's temperature, however low",
-    "uncalibrated": "bastion that believes the drafter's scores as they are",
-    "oracle": "the budgets that take least time for each text, known what is accepted",
+    "uncalibrated": "bastion on the drafter's scores without correction by acceptance",
+    "oracle": "the budgets with the least time for each text, given what is accepted",
 }
 COLUMNS = (
     "policy",
@@ -47,8 +49,14 @@ COLUMNS = (
 
 
 @frozen(eq=False)
-class Cell:
-    """One prompt set at one temperature. walks: {policy: one of each text}."""
+class Comparison:
+    """One prompt set at one temperature.
+
+    Attributes:
+        prompts: Name of the prompt set.
+        temperature: Of the target.
+        walks: {policy: one walk per text}.
+    """
 
     prompts: str
     temperature: float
@@ -56,64 +64,70 @@ class Cell:
 
     @property
     def best_fixed(self) -> str:
-        """The fixed budget that took least time, plain decoding included, known all texts."""
+        """The fixed budget, or plain decoding, with the least time over all texts, in hindsight."""
         return min(("plain", *FIXED), key=lambda name: seconds(self.walks[name]))
 
 
-def machines(roof: Roof, residuals: Sequence[float], times: Times) -> dict[str, Prices]:
-    """What each adaptive policy knows of the machine at first. roof, residuals: fitted to the
-    forwards of `times`."""
-    fitted = Prices(roof, tuple(residuals), source="store")
-    known = dict.fromkeys(ADAPTIVE, fitted)
-    known["measured"] = Prices(times.forwards, source="store")
-    known["roofs-alone"] = Prices(_Alone(roof.compute, roof.memory), (0.0,) * len(KNOTS))
-    return known
+def cost_models(roof: Roof, residuals: Sequence[float], times: Times) -> dict[str, CostModel]:
+    """The cost model that each adaptive policy starts with.
+
+    Args:
+        roof: Fitted to the forwards of `times`.
+        residuals: Fitted as well, one per knot.
+        times: Of this machine.
+    """
+    models = dict.fromkeys(ADAPTIVE, CostModel(roof, Corrections(tuple(residuals)), source="store"))
+    models["measured"] = CostModel(times.forwards, source="store")
+    models["roofs-alone"] = CostModel(_UncorrectedRoof(roof.compute, roof.memory))
+    return models
 
 
-def controllers(options: RooflineOptions) -> dict[str, BestBudget]:
-    """Of each adaptive policy."""
+def controllers(options: RooflineOptions) -> dict[str, CostBasedController]:
+    """The controller of each adaptive policy."""
     options = evolve(options, clock="wall")
     roofline = Roofline(options)
-    found: dict[str, BestBudget] = dict.fromkeys(ADAPTIVE, roofline)
-    found["measured"] = Measured(MeasuredOptions(options.max_nodes, options.objective))
-    found["uncalibrated"] = _Trusting(options)
-    return found
+    by_policy: dict[str, CostBasedController] = dict.fromkeys(ADAPTIVE, roofline)
+    by_policy["measured"] = Measured(MeasuredOptions(options.max_nodes, options.objective))
+    by_policy["uncalibrated"] = _Uncalibrated(options)
+    return by_policy
 
 
 def control_seconds(
-    texts: Sequence[Text], times: Times, machine: Prices, options: RooflineOptions
+    texts: Sequence[RecordedText], times: Times, model: CostModel, options: RooflineOptions
 ) -> float:
-    """What bastion's decisions take a round, timed on these texts."""
-    policy = Adaptive(controllers(options)[BASTION], machine, times)
+    """Median seconds of bastion's decisions per round, timed on these texts."""
+    policy = ControllerWalk(controllers(options)[BASTION], model, times)
     for text in texts:
         policy.walk(text)
-    return median(policy.spent)
+    return median(policy.control_seconds)
 
 
-def cell(
+def walk_policies(
     prompts: str,
     temperature: float,
-    texts: Sequence[Text],
+    texts: Sequence[RecordedText],
     times: Times,
-    known: Mapping[str, Prices],
+    models: Mapping[str, CostModel],
     options: RooflineOptions,
-) -> Cell:
-    """Every policy on the same texts, each adaptive one learning the machine from its own start."""
-    walks = {"plain": [fixed(text, times, 0) for text in texts]}
+) -> Comparison:
+    """Every policy on the same texts; each adaptive one starts with its own cost model."""
+    walks = {"plain": [walk_fixed(text, times, 0) for text in texts]}
     for shape in ("fixed", "beam", "random"):
         kind = "tree" if shape == "fixed" else shape
         for size in SIZES:
-            walks[f"{shape}-{size}"] = [fixed(text, times, size, kind) for text in texts]
+            walks[f"{shape}-{size}"] = [walk_fixed(text, times, size, kind) for text in texts]
     for name, controller in controllers(options).items():
-        tree: Kind = "own" if name == "own-temperature" else "tree"
-        policy = Adaptive(controller, known[name], times, tree)
+        tree: TreeKind = "own" if name == "own-temperature" else "tree"
+        policy = ControllerWalk(controller, models[name], times, tree)
         walks[name] = [policy.walk(text) for text in texts]
-    walks["oracle"] = [oracle(text, times) for text in texts]
-    return Cell(prompts, temperature, walks)
+    walks["oracle"] = [walk_oracle(text, times) for text in texts]
+    return Comparison(prompts, temperature, walks)
 
 
-def report(cells: Sequence[Cell], seed: int) -> dict[str, Any]:
-    """JSON values: each cell, and bastion against each single fixed budget over all cells."""
+def report(comparisons: Sequence[Comparison], seed: int) -> dict[str, Any]:
+    """JSON values: each comparison, and bastion against each single policy over all of them."""
+    bastion = [walk for each in comparisons for walk in each.walks[BASTION]]
+    best_fixed = [walk for each in comparisons for walk in each.walks[each.best_fixed]]
     return {
         "cells": [
             {
@@ -123,22 +137,14 @@ def report(cells: Sequence[Cell], seed: int) -> dict[str, Any]:
                 "best_fixed": each.best_fixed,
                 "policies": {name: _numbers(each, name, seed) for name in each.walks},
             }
-            for each in cells
+            for each in comparisons
         ],
         "overall": {
-            "bastion_over_best_fixed_of_each": asdict(
-                _faster(
-                    [walk for each in cells for walk in each.walks[BASTION]],
-                    [walk for each in cells for walk in each.walks[each.best_fixed]],
-                    seed,
-                )
-            ),
+            "bastion_over_best_fixed_of_each": asdict(_speed_ratio(bastion, best_fixed, seed)),
             "bastion_over": {
                 name: asdict(
-                    _faster(
-                        [walk for each in cells for walk in each.walks[BASTION]],
-                        [walk for each in cells for walk in each.walks[name]],
-                        seed,
+                    _speed_ratio(
+                        bastion, [walk for each in comparisons for walk in each.walks[name]], seed
                     )
                 )
                 for name in ("plain", *FIXED, *ADAPTIVE[1:], "oracle")
@@ -149,28 +155,28 @@ def report(cells: Sequence[Cell], seed: int) -> dict[str, Any]:
 
 
 def markdown(found: Mapping[str, Any], pipeline: str) -> str:
-    """A table per cell, and what bastion is worth over all of them."""
+    """A table per comparison, and the speed of bastion over all of them."""
     parts = [f"## Budgets of {pipeline}, in virtual time\n"]
     for each in found["cells"]:
         title = f"{each['prompts']}, temperature {each['temperature']:g}, {each['texts']} prompts"
         rows = [_row(name, numbers) for name, numbers in each["policies"].items()]
-        parts.append(f"### {title}\n\n{table(COLUMNS, rows)}\n")
+        parts.append(f"### {title}\n\n{markdown_table(COLUMNS, rows)}\n")
     overall = found["overall"]
     rows = [
         ("the best fixed of each table", *_interval(overall["bastion_over_best_fixed_of_each"]))
     ]
     rows += [(name, *_interval(ratio)) for name, ratio in overall["bastion_over"].items()]
     columns = ("bastion over, all tables together", "times as fast", "(95%)")
-    parts.append(f"### Together\n\n{table(columns, rows)}\n")
-    parts.append(said(overall) + "\n")
+    parts.append(f"### Together\n\n{markdown_table(columns, rows)}\n")
+    parts.append(conclusion(overall) + "\n")
     parts.append(
         "\n".join(f"- `{name}`: {text}" for name, text in found["policies"].items()) + "\n"
     )
     return "\n".join(parts) + "\n"
 
 
-def said(overall: Mapping[str, Any]) -> str:
-    """The two questions, answered."""
+def conclusion(overall: Mapping[str, Any]) -> str:
+    """Bastion against the best fixed budget of each table, and against each single budget."""
     regret = overall["bastion_over_best_fixed_of_each"]
     near = "within" if regret["value"] >= 0.97 else "not within"
     singles = {name: overall["bastion_over"][name] for name in ("plain", *FIXED)}
@@ -187,16 +193,12 @@ def said(overall: Mapping[str, Any]) -> str:
     )
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    rule = ("---", *["---:"] * (len(columns) - 1))
-    return "\n".join(f"| {' | '.join(line)} |" for line in (columns, rule, *rows))
-
-
 def seconds(walks: Sequence[Walk]) -> float:
+    """Total virtual time."""
     return sum(walk.seconds for walk in walks)
 
 
-def _numbers(each: Cell, name: str, seed: int) -> dict[str, Any]:
+def _numbers(each: Comparison, name: str, seed: int) -> dict[str, Any]:
     walks = each.walks[name]
     tokens, rounds = sum(walk.tokens for walk in walks), sum(len(walk.budgets) for walk in walks)
     return {
@@ -206,13 +208,13 @@ def _numbers(each: Cell, name: str, seed: int) -> dict[str, Any]:
         "tokens_per_round": tokens / rounds,
         "budget": sum(sum(walk.budgets) for walk in walks) / rounds,
         "ms_per_token": 1e3 * seconds(walks) / tokens,
-        "over_plain": asdict(_faster(walks, each.walks["plain"], seed)),
-        "over_best_fixed": asdict(_faster(walks, each.walks[each.best_fixed], seed)),
+        "over_plain": asdict(_speed_ratio(walks, each.walks["plain"], seed)),
+        "over_best_fixed": asdict(_speed_ratio(walks, each.walks[each.best_fixed], seed)),
     }
 
 
-def _faster(ours: Sequence[Walk], theirs: Sequence[Walk], seed: int) -> Ratio:
-    """How many times as fast, with its interval over texts."""
+def _speed_ratio(ours: Sequence[Walk], theirs: Sequence[Walk], seed: int) -> Ratio:
+    """Speed of ours over theirs, with its interval over texts."""
     if ours == theirs:
         return Ratio(1.0, None, None)
     pairs = [[(walk.tokens, walk.seconds) for walk in side] for side in (ours, theirs)]
@@ -235,27 +237,27 @@ def _interval(ratio: Mapping[str, Any]) -> Iterator[str]:
     yield "-" if ratio["low"] is None else f"{ratio['low']:.3f}-{ratio['high']:.3f}"
 
 
-class _Alone(Roof):
-    """Two roofs that nothing is learnt over."""
+class _UncorrectedRoof(Roof):
+    """Two roofs that round times do not correct."""
 
-    corrected = False
+    correctable = False
 
 
-class _Unlearnt(Acceptance):
-    """The drafter's scores as they are."""
+class _NoCorrection(AcceptanceEstimate):
+    """The drafter's scores without correction."""
 
-    def learn(self, tree: TokenTree, verdict: Verdict) -> "Acceptance":
+    def learn(self, tree: TokenTree, verdict: Verdict) -> "AcceptanceEstimate":
         return self
 
-    def forget(self, share: float) -> "Acceptance":
+    def scaled(self, share: float) -> "AcceptanceEstimate":
         return self
 
-    def factors(self, depth: int) -> list[float]:
+    def log_factors(self, depth: int) -> list[float]:
         return [0.0] * depth
 
 
-class _Trusting(Roofline):
-    """A roofline controller that never learns how far a text bears the drafter out."""
+class _Uncalibrated(Roofline):
+    """A roofline controller that does not correct scores by acceptance."""
 
-    def open(self) -> Learnt:
-        return Learnt(acceptance=_Unlearnt())
+    def open(self) -> RequestState:
+        return RequestState(acceptance=_NoCorrection())

@@ -28,21 +28,27 @@ from draftwood.plugins.trees.scoring import scored
 from studies.budget.shapes import Conditionals, beam, random_tree
 
 SIZES = (4, 8, 16, 32, 64, 128)
-"""Budgets that fixed trees, beams and random trees are tried at; the last is what is grown."""
+"""Budgets of fixed trees, beams and random trees; trees are grown to the last."""
 
-TIMED = 8
-"""Growing is timed at one token in so many."""
+TIMED_EVERY = 8
+"""Growing is timed at every eighth round."""
 
 
 @frozen(eq=False)
-class Round:
-    """What could be verified at one token of a text. The text's own path through each tree, the
-    root first, is known.
+class RecordedRound:
+    """The trees that could be verified at one token of a text, with the text's path through each.
 
-    context: committed tokens, this one included. remaining: tokens of the text after it. tree,
-    path: the policy's. own, own_path: the same scored at the request's own temperature. shapes:
-    {"random" or "beam-N": (nodes, path)}. All empty where the last token left no room for a draft.
-    passes: of the drafter's model.
+    Trees are empty at the last token, which leaves no room for a draft.
+
+    Attributes:
+        context: Committed tokens, this one included.
+        remaining: Tokens of the text after it.
+        tree: The policy's.
+        path: The text's nodes in it, the root first.
+        own: The same tree, scored at the request's temperature.
+        own_path: The text's nodes in it.
+        shapes: {"random" or "beam-N": (nodes, path)}.
+        passes: Forward passes of the drafter's model.
     """
 
     context: int
@@ -56,20 +62,30 @@ class Round:
 
 
 @frozen(eq=False)
-class Text:
-    """A decoded text. rounds: one for each new token but the last. grow: {nodes: seconds} that
-    growing was seen to take, of each timing. draft: seconds of each draft."""
+class RecordedText:
+    """A decoded text.
+
+    Attributes:
+        prompt: Its id.
+        rounds: One for each new token but the last.
+        grow: {nodes: seconds of each timed growth}.
+        draft: Seconds of each draft.
+    """
 
     prompt: str
-    rounds: tuple[Round, ...]
+    rounds: tuple[RecordedRound, ...]
     grow: Mapping[int, Sequence[float]] = field(factory=dict)
     draft: Sequence[float] = ()
 
 
 @frozen(eq=False)
 class Parts:
-    """A pipeline without its controller. own: the tree policy at another score temperature, given
-    the request's."""
+    """A pipeline without its controller.
+
+    Attributes:
+        target: Of the pipeline, as drafter, tree and verifier are.
+        own: Temperature of a request -> the tree policy with that score temperature.
+    """
 
     target: Target
     drafter: Drafter
@@ -86,54 +102,62 @@ def record(
     *,
     sizes: Sequence[int] = SIZES,
     clock: Callable[[], float] = time.perf_counter,
-) -> Text:
-    """Decode one request plainly and record a round at each of its tokens.
+) -> RecordedText:
+    """Decode one request plainly and record the round that could start at each of its tokens.
 
-    rng: of random trees. Raises RequestError for drawn trees, which cannot be cut, and for
-    drafters that run once a level, whose cost depends on the tree.
+    Args:
+        parts: The pipeline.
+        request: The text to decode.
+        prompt: Its id.
+        rng: Draws of random trees.
+        sizes: Budgets to record shapes for, increasing.
+        clock: Times drafting and growing.
+
+    Raises:
+        RequestError: Trees are drawn and cannot be cut, or the drafter runs its model once per
+            level, so that the cost of a tree depends on its shape.
     """
     own = parts.own(request.options.sampling.temperature)
-    shapes = _Shapes(parts.tree, own, sizes, rng, clock)
-    engine = Engine(parts.target, parts.verifier, parts.drafter, shapes, _Watch(sizes[-1]), clock)
+    shapes = _ShapeRecorder(parts.tree, own, sizes, rng, clock)
+    engine = Engine(parts.target, parts.verifier, parts.drafter, shapes, _GrowAll(sizes[-1]), clock)
     run = engine.open(request)
     starts, draft = [], []
     while run.finish_reason is None:
         (step,) = engine.step([run])
         if step.stats is None:
             continue
-        seen = shapes.take() if step.stats.drafted else None
-        starts.append((step.stats.context, seen, step.stats.passes))
+        trees = shapes.take() if step.stats.drafted else None
+        starts.append((step.stats.context, trees, step.stats.passes))
         if step.stats.drafted:
             draft.append(step.stats.timings.draft)
-    rounds = [_round(context, seen, run.ids, passes) for context, seen, passes in starts]
-    return Text(prompt, tuple(rounds), shapes.timed, draft)
+    rounds = [_round(context, trees, run.ids, passes) for context, trees, passes in starts]
+    return RecordedText(prompt, tuple(rounds), shapes.timed, draft)
 
 
-def walk(tree: TokenTree, tokens: Sequence[int]) -> tuple[int, ...]:
-    """The nodes of `tree` that `tokens` after its anchor lead through, the root first."""
+def path_of(tree: TokenTree, tokens: Sequence[int]) -> tuple[int, ...]:
+    """The nodes of `tree` along `tokens`, which follow its anchor; the root first."""
     path, children, names = [0], tree.children, tree.token_list
     for token in tokens:
-        below = next((node for node in children[path[-1]] if names[node] == token), None)
-        if below is None:
+        child = next((node for node in children[path[-1]] if names[node] == token), None)
+        if child is None:
             break
-        path.append(below)
+        path.append(child)
     return tuple(path)
 
 
-_Seen = Mapping[str, TokenTree]
-
-
-def _round(context: int, seen: _Seen | None, ids: Sequence[int], passes: int) -> Round:
-    after, alone = ids[context:], TokenTree.root(ids[context - 1])
-    trees = dict(seen or {"tree": alone, "own": alone})
+def _round(
+    context: int, grown: Mapping[str, TokenTree] | None, ids: Sequence[int], passes: int
+) -> RecordedRound:
+    after, root = ids[context:], TokenTree.root(ids[context - 1])
+    trees = dict(grown or {"tree": root, "own": root})
     # A round commits a path and one token more, so the path ends one before the text does.
-    paths = {name: walk(tree, after[: len(after) - 1]) for name, tree in trees.items()}
+    paths = {name: path_of(tree, after[: len(after) - 1]) for name, tree in trees.items()}
     shapes = {
         name: (tree.nodes, paths[name])
         for name, tree in trees.items()
         if name not in ("tree", "own")
     }
-    return Round(
+    return RecordedRound(
         context,
         len(after),
         trees["tree"],
@@ -145,8 +169,8 @@ def _round(context: int, seen: _Seen | None, ids: Sequence[int], passes: int) ->
     )
 
 
-class _Watch(BudgetController[None, None]):
-    """Wants everything grown and nothing verified."""
+class _GrowAll(BudgetController[None, None]):
+    """Trees are grown to `nodes`, and nothing is verified."""
 
     def __init__(self, nodes: int) -> None:
         self.nodes = nodes
@@ -164,8 +188,8 @@ class _Watch(BudgetController[None, None]):
         return 0
 
 
-class _Shapes(TreePolicy):
-    """Grows a policy's tree, and keeps it beside others of the same proposal."""
+class _ShapeRecorder(TreePolicy):
+    """Grows a policy's tree, and keeps it with other trees of the same proposal."""
 
     def __init__(
         self,
@@ -177,7 +201,7 @@ class _Shapes(TreePolicy):
     ) -> None:
         self.policy, self.own, self.sizes, self.rng, self.clock = policy, own, sizes, rng, clock
         self.timed: dict[int, list[float]] = {size: [] for size in sizes}
-        self._seen: dict[str, TokenTree] | None = None
+        self._trees: dict[str, TokenTree] | None = None
         self._count = 0
 
     def grow(
@@ -190,8 +214,8 @@ class _Shapes(TreePolicy):
     ) -> TokenTree:
         if proposal.pass_per_level:
             raise RequestError(
-                "budgets are replayed for drafters that propose a whole tree in one pass; this one "
-                "runs once a level, so what a tree costs depends on its shape"
+                "budgets are replayed for drafters that propose a whole tree in one forward pass; "
+                "this one runs once per level, so the cost of a tree depends on its shape"
             )
         tree = self.policy.grow(anchor, proposal, limits, should_expand, rng)
         if tree.draws is not Draws.DETERMINISTIC:
@@ -202,25 +226,25 @@ class _Shapes(TreePolicy):
         depth = proposal.max_depth
         if limits.depth is not None:
             depth = min(depth, limits.depth)
-        distributions = Conditionals(scored(proposal, None))
-        seen = {"tree": tree, "own": self.own.grow(anchor, proposal, limits, should_expand, rng)}
-        seen["random"] = random_tree(anchor, distributions, limits.nodes, depth, self.rng)
+        conditionals = Conditionals(scored(proposal, None))
+        trees = {"tree": tree, "own": self.own.grow(anchor, proposal, limits, should_expand, rng)}
+        trees["random"] = random_tree(anchor, conditionals, limits.nodes, depth, self.rng)
         for size in self.sizes:
-            seen[f"beam-{size}"] = beam(anchor, distributions, size, depth)
-        if self._count % TIMED == 0:
+            trees[f"beam-{size}"] = beam(anchor, conditionals, size, depth)
+        if self._count % TIMED_EVERY == 0:
             self._time(anchor, proposal, limits, should_expand, rng)
         self._count += 1
-        self._seen = seen
+        self._trees = trees
         return tree
 
     def take(self) -> dict[str, TokenTree] | None:
-        """What was grown since the last call."""
-        seen, self._seen = self._seen, None
-        return seen
+        """The trees grown since the last call."""
+        trees, self._trees = self._trees, None
+        return trees
 
     def _time(self, anchor: int, proposal: Proposal, limits: Limits, *rest: Any) -> None:
         for size in self.sizes:
-            # A proposal keeps its distributions once they were asked for; each timing has its own.
+            # A proposal caches its distributions: each timing needs a fresh one.
             fresh = proposal.tempered(proposal.sampling.temperature)
             start = self.clock()
             self.policy.grow(anchor, fresh, evolve(limits, nodes=size), *rest)

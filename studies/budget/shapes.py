@@ -35,8 +35,8 @@ class Conditionals:
         if isinstance(position, tuple):
             frontier, token = position
             position = self.proposal.advance(frontier, torch.tensor([0]), torch.tensor([token]))
-        children = self.proposal.expand(position, WIDTH)
-        pairs = zip(children.tokens[0].tolist(), children.log_q[0].tolist(), strict=True)
+        expanded = self.proposal.expand(position, WIDTH)
+        pairs = zip(expanded.tokens[0].tolist(), expanded.log_q[0].tolist(), strict=True)
         return [(token, log_q, (position, token)) for token, log_q in pairs if log_q > -math.inf]
 
 

@@ -1,4 +1,4 @@
-"""What a round costs in virtual time, from times measured once."""
+"""The virtual time of a round, from times measured once."""
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,21 +12,28 @@ from draftwood.core.interfaces import BudgetController
 from draftwood.core.values import RoundStats
 from draftwood.plugins.controllers.fixed import Fixed
 from draftwood.plugins.controllers.options import FixedOptions
-from draftwood.plugins.controllers.roofline.probing import Probe
-from draftwood.plugins.controllers.roofline.table import Table
-from studies.budget.recording import Parts, Text
+from draftwood.plugins.controllers.roofline.forward_table import ForwardTable
+from draftwood.plugins.controllers.roofline.measuring import Probe
+from studies.budget.recording import Parts, RecordedText
 
-TYPICAL = 16
+TIMED_BUDGET = 16
 """Draft nodes of the rounds whose stages are timed."""
 
 
 @frozen(eq=False)
 class Times:
-    """Seconds. forwards: of the target. draft: of a proposal. grow: (nodes, seconds) of growing,
-    read straight between sizes. other: of the rest of a round that drafts; plain: of one that does
-    not. control: what a controller that adapts takes to decide and to learn."""
+    """Seconds of each stage.
 
-    forwards: Table
+    Attributes:
+        forwards: Of the target.
+        draft: Of a proposal.
+        grow: (nodes, seconds) of growing, interpolated linearly between sizes.
+        other: The rest of a round with a draft.
+        plain: The rest of a round without a draft.
+        control: Decisions and learning of an adaptive controller.
+    """
+
+    forwards: ForwardTable
     draft: float
     grow: tuple[tuple[int, float], ...]
     other: float
@@ -34,15 +41,17 @@ class Times:
     control: float = 0.0
 
     def growing(self, nodes: int) -> float:
+        """Seconds of growing a tree of `nodes`."""
         sizes, seconds = zip(*self.grow, strict=True)
         return float(np.interp(nodes, sizes, seconds))
 
     def drafted(self, grown: int, nodes: int, context: int) -> float:
-        """A round that grows `grown` draft nodes and verifies `nodes` of them."""
+        """Seconds of a round that grows `grown` draft nodes and verifies `nodes` of them."""
         forward = float(self.forwards.seconds(nodes + 1, context))
         return self.draft + self.growing(grown) + forward + self.other
 
     def plain_step(self, context: int) -> float:
+        """Seconds of a round without a draft."""
         return float(self.forwards.seconds(1, context)) + self.plain
 
     def as_dict(self) -> dict[str, Any]:
@@ -61,34 +70,43 @@ class Times:
         }
 
 
-def quiet(seconds: Iterable[float]) -> float:
-    """The lower quartile: noise only adds, and more than a quarter is seldom free of it."""
-    found = sorted(seconds)
-    return found[len(found) // 4] if found else 0.0
+def lower_quartile(seconds: Iterable[float]) -> float:
+    """The lower quartile, since noise only adds time; 0.0 for no values."""
+    ordered = sorted(seconds)
+    return ordered[len(ordered) // 4] if ordered else 0.0
 
 
 def stage_times(
-    parts: Parts, requests: Sequence[Request], texts: Sequence[Text], probes: Sequence[Probe]
+    parts: Parts,
+    requests: Sequence[Request],
+    texts: Sequence[RecordedText],
+    probes: Sequence[Probe],
 ) -> Times:
-    """Times of this machine. requests: decoded once with a fixed budget and once plainly, for what
-    neither drafts nor verifies. texts: recorded ones, for drafting and growing. probes: timed
-    forwards, of `calibrate`."""
-    drafting = _rounds(parts, Fixed(FixedOptions(nodes=TYPICAL)), requests)
-    plainly = _rounds(parts, Fixed(FixedOptions(nodes=0)), requests)
+    """Times of this machine.
+
+    Args:
+        parts: The pipeline.
+        requests: Decoded once with a fixed budget and once plainly, to time judging, committing
+            and the rest.
+        texts: Recorded texts, which have the times of drafting and growing.
+        probes: Timed forwards of a calibration.
+    """
+    drafting = _rounds(parts, Fixed(FixedOptions(nodes=TIMED_BUDGET)), requests)
+    plain = _rounds(parts, Fixed(FixedOptions(nodes=0)), requests)
     return Times(
-        Table.of(probes),
-        quiet(seconds for text in texts for seconds in text.draft),
+        ForwardTable.of(probes),
+        lower_quartile(seconds for text in texts for seconds in text.draft),
         _growing([text.grow for text in texts]),
-        quiet(map(_rest, drafting)),
-        quiet(map(_rest, plainly)),
+        lower_quartile(map(_rest, drafting)),
+        lower_quartile(map(_rest, plain)),
     )
 
 
 def _growing(timed: Sequence[Mapping[int, Sequence[float]]]) -> tuple[tuple[int, float], ...]:
-    """Of each size; no tree takes longer than a larger one."""
+    """(nodes, seconds), made monotone: no tree takes longer than a larger one."""
     sizes = sorted({size for each in timed for size in each})
-    found = [(n, quiet(s for each in timed for s in each.get(n, ()))) for n in sizes]
-    seconds = np.minimum.accumulate([s for _, s in found][::-1])[::-1].tolist()
+    quartiles = [lower_quartile(s for each in timed for s in each.get(n, ())) for n in sizes]
+    seconds = np.minimum.accumulate(quartiles[::-1])[::-1].tolist()
     return tuple(zip(sizes, seconds, strict=True)) or ((0, 0.0),)
 
 
@@ -96,20 +114,21 @@ def _rounds(
     parts: Parts, controller: BudgetController[Any, Any], requests: Sequence[Request]
 ) -> list[RoundStats]:
     engine = Engine(parts.target, parts.verifier, parts.drafter, parts.tree, controller)
-    found = []
+    rounds = []
     for request in requests:
         run = engine.open(request)
         while run.finish_reason is None:
             (step,) = engine.step([run])
             if step.stats is not None:
-                found.append(step.stats)
-    return found
+                rounds.append(step.stats)
+    return rounds
 
 
 def _rest(stats: RoundStats) -> float:
+    """Seconds of a round that are neither drafting, growing nor verifying."""
     return stats.timings.judge + stats.timings.commit + stats.timings.other
 
 
 def median(seconds: Sequence[float]) -> float:
-    """0.0 of nothing."""
+    """The median; 0.0 for no values."""
     return statistics.median(seconds) if seconds else 0.0

@@ -1,183 +1,186 @@
-"""Walks a policy over recorded rounds: which it would have met, and what they would have cost."""
+"""Walks a policy over recorded rounds and adds up what they would have cost."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
-from attrs import define, evolve, field, frozen
+from attrs import define, field, frozen
 
+from draftwood.core.controlled_round import ControlledRound
 from draftwood.core.interfaces import BudgetController, ControllerState
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Limits, RoundContext, RoundStats, Timings, Verdict
-from studies.budget.recording import Round, Text
+from studies.budget.recording import RecordedRound, RecordedText
 from studies.budget.times import Times
 
-Kind = Literal["tree", "own"]
+TreeKind = Literal["tree", "own"]
 
 
 @frozen
 class Walk:
-    """What a policy made of one text. tokens: committed by rounds. budgets: of each round."""
+    """A policy's rounds over one text.
+
+    Attributes:
+        tokens: Committed tokens.
+        seconds: Virtual time.
+        budgets: Of each round.
+    """
 
     tokens: int
     seconds: float
     budgets: tuple[int, ...]
 
 
-def fixed(text: Text, times: Times, nodes: int, shape: str = "tree") -> Walk:
-    """The same budget every round; 0 decodes plainly. shape: the policy's tree, or "random", or
-    "beam": one of that many nodes."""
+def walk_fixed(text: RecordedText, times: Times, nodes: int, shape: str = "tree") -> Walk:
+    """The same budget every round; 0 decodes plainly.
+
+    Args:
+        text: The record.
+        times: Of this machine.
+        nodes: The budget.
+        shape: "tree" for the policy's, or "random" or "beam" for one of that many nodes.
+    """
 
     def rounds() -> Iterator[tuple[int, int, float]]:
-        at = 0
-        while at < len(text.rounds):
-            each = text.rounds[at]
-            size, path = _offered(each, shape, nodes)
+        start = 0
+        while start < len(text.rounds):
+            recorded = text.rounds[start]
+            size, path = _tree_and_path(recorded, shape, nodes)
             if nodes == 0:
-                yield 0, 1, times.plain_step(each.context)
-                at += 1
+                yield 0, 1, times.plain_step(recorded.context)
+                start += 1
                 continue
             verified = min(nodes, size)
-            committed = _committed(each, path, verified)
-            yield verified, committed, _price(times, each, verified, verified)
-            at += committed
+            committed = _committed(recorded, path, verified)
+            yield verified, committed, _seconds(times, recorded, verified)
+            start += committed
 
-    return _walked(rounds())
+    return _summed(rounds())
 
 
-def oracle(text: Text, times: Times) -> Walk:
-    """The budgets that take least time for the whole text, known what is accepted: what is left
-    is what no choice of budgets on these trees can save.
+def walk_oracle(text: RecordedText, times: Times) -> Walk:
+    """The budgets with the least total time, given the accepted paths: a bound that no choice of
+    budgets on these trees can beat.
 
-    From the end: the least time from a token on is that of the best first round plus the least
-    from where it ends. Only budgets that end with an accepted node come into question.
+    Dynamic programming from the end: the least time from a token is that of its best round plus
+    the least time from the token that it reaches. Only budgets that end with an accepted node can
+    be best.
     """
     count = len(text.rounds)
     least, choice = [0.0] * (count + 1), [(0, 1, 0.0)] * count
-    for at in range(count - 1, -1, -1):
-        each = text.rounds[at]
-        options = [(0, 1, times.plain_step(each.context))]
+    for start in range(count - 1, -1, -1):
+        recorded = text.rounds[start]
+        options = [(0, 1, times.plain_step(recorded.context))]
         options += [
-            (node, _committed(each, each.path, node), _price(times, each, node, node))
-            for node in each.path[1:]
+            (node, _committed(recorded, recorded.path, node), _seconds(times, recorded, node))
+            for node in recorded.path[1:]
         ]
-        best = min(options, key=lambda option: option[2] + least[min(count, at + option[1])])
-        choice[at] = best
-        least[at] = best[2] + least[min(count, at + best[1])]
+        best = min(options, key=lambda option: option[2] + least[min(count, start + option[1])])
+        choice[start] = best
+        least[start] = best[2] + least[min(count, start + best[1])]
 
     def rounds() -> Iterator[tuple[int, int, float]]:
-        at = 0
-        while at < count:
-            yield choice[at]
-            at += choice[at][1]
+        start = 0
+        while start < count:
+            yield choice[start]
+            start += choice[start][1]
 
-    return _walked(rounds())
+    return _summed(rounds())
 
 
 @define(eq=False)
-class Adaptive:
-    """A controller that meets recorded rounds, and learns from them as it would from real ones.
+class ControllerWalk:
+    """A controller that decides on recorded rounds and learns from them as from real ones.
 
-    machine: what it knows of the machine, which goes from text to text. spent: seconds that its
-    decisions really took, a round each. clock: that they are read from.
+    Attributes:
+        controller: The policy.
+        machine: The machine part of its state, kept from text to text.
+        times: Of this machine.
+        kind: Which recorded tree it cuts.
+        clock: Times the decisions.
+        control_seconds: Real seconds of its decisions, one entry per round with a draft.
     """
 
     controller: BudgetController[Any, Any]
     machine: Any
     times: Times
-    kind: Kind = "tree"
+    kind: TreeKind = "tree"
     clock: Callable[[], float] = time.perf_counter
-    spent: list[float] = field(factory=list)
+    control_seconds: list[float] = field(factory=list)
 
-    def walk(self, text: Text) -> Walk:
-        return _walked(self._rounds(text))
+    def walk(self, text: RecordedText) -> Walk:
+        return _summed(self._rounds(text))
 
-    def _rounds(self, text: Text) -> Iterator[tuple[int, int, float]]:
+    def _rounds(self, text: RecordedText) -> Iterator[tuple[int, int, float]]:
         state = ControllerState(self.machine, self.controller.open())
-        at, number, last = 0, 0, None
-        while at < len(text.rounds):
-            each = text.rounds[at]
-            ctx = RoundContext(number, each.context, each.remaining, last)
-            start = self.clock()
-            limits = self.controller.before_draft(ctx, state)
-            between = self.clock()
-            grown = self._grown(each, limits)
-            tree = grown if grown is not None else TokenTree.root(0)
-            asked = self.clock()
-            if grown is not None:
-                ctx = evolve(ctx, passes=each.passes)
-                tree = grown.cut(self.controller.choose(grown, ctx, state))
-            chosen = self.clock()
-            stats = self._stats(each, ctx, grown, tree)
-            observing = self.clock()
-            state = self.controller.observe(stats, state)
-            end = self.clock()
-            if grown is not None:
-                self.spent.append(between - start + chosen - asked + end - observing)
+        start, number, last_draft = 0, 0, None
+        while start < len(text.rounds):
+            recorded = text.rounds[start]
+            ctx = RoundContext(number, recorded.context, recorded.remaining, last_draft)
+            began = self.clock()
+            controlled = ControlledRound(self.controller, state, ctx)
+            spent = self.clock() - began
+            tree = TokenTree.root(0)
+            if controlled.limits.nodes:
+                controlled.passes = recorded.passes
+                grown = self._grown(recorded, controlled.limits)
+                began = self.clock()
+                tree = controlled.cut(grown)
+                spent += self.clock() - began
+            stats = self._stats(recorded, controlled, tree)
+            began = self.clock()
+            state = controlled.observe(stats)
+            spent += self.clock() - began
+            if stats.drafted:
+                self.control_seconds.append(spent)
             yield stats.budget, stats.committed, stats.timings.total
-            last = 0 if grown is not None else (None if last is None else last + 1)
-            at, number = at + stats.committed, number + 1
+            last_draft = controlled.next_last_draft
+            start, number = start + stats.committed, number + 1
         self.machine = state.machine
 
-    def _grown(self, each: Round, limits: Limits) -> TokenTree | None:
-        """The tree that would have been grown under these limits; None for a plain step."""
-        if limits.nodes == 0 or each.remaining < 2:
-            return None
-        tree = each.own if self.kind == "own" else each.tree
+    def _grown(self, recorded: RecordedRound, limits: Limits) -> TokenTree:
+        """The tree that would have been grown under these limits."""
+        tree = recorded.own if self.kind == "own" else recorded.tree
         nodes = min(limits.nodes, tree.nodes)
-        scores = tree.log_rho_list
-        pairs = zip(scores[1 : nodes + 1], limits.floors, strict=False)
-        ended = next((n for n, (score, floor) in enumerate(pairs) if score < floor), nodes)
-        return tree.cut(ended)
+        pairs = zip(tree.log_rho_list[1 : nodes + 1], limits.floors, strict=False)
+        return tree.cut(next((n for n, (score, floor) in enumerate(pairs) if score < floor), nodes))
 
     def _stats(
-        self, each: Round, ctx: RoundContext, grown: TokenTree | None, tree: TokenTree
+        self, recorded: RecordedRound, controlled: ControlledRound, tree: TokenTree
     ) -> RoundStats:
-        path = each.own_path if self.kind == "own" else each.path
+        path = recorded.own_path if self.kind == "own" else recorded.path
         accepted = tuple(node for node in path if node <= tree.nodes)
-        times = self.times
+        times, drafted = self.times, controlled.limits.nodes > 0
         timings = Timings(
-            draft=0.0 if grown is None else times.draft,
-            grow=0.0 if grown is None else times.growing(grown.nodes) + times.control,
-            verify=float(times.forwards.seconds(len(tree), each.context)),
-            other=times.plain if grown is None else times.other,
+            draft=times.draft if drafted else 0.0,
+            grow=times.growing(controlled.grown) + times.control if drafted else 0.0,
+            verify=float(times.forwards.seconds(len(tree), recorded.context)),
+            other=times.other if drafted else times.plain,
         )
-        return RoundStats(
-            request=0,
-            round=ctx.round,
-            context=ctx.context,
-            drafted=grown is not None,
-            passes=0 if grown is None else each.passes,
-            grown=0 if grown is None else grown.nodes,
-            budget=tree.nodes,
-            accepted=len(accepted) - 1,
-            committed=min(len(accepted), each.remaining),
-            tree=tree,
-            verdict=Verdict(accepted, -1),
-            timings=timings,
-        )
+        committed = min(len(accepted), recorded.remaining)
+        return controlled.stats(0, tree, Verdict(accepted, -1), committed, timings)
 
 
-def _offered(each: Round, shape: str, nodes: int) -> tuple[int, Sequence[int]]:
-    """(nodes that there are, path) of a tree."""
+def _tree_and_path(recorded: RecordedRound, shape: str, nodes: int) -> tuple[int, Sequence[int]]:
+    """Size and accepted path of the tree of this shape."""
     if shape == "tree":
-        return each.tree.nodes, each.path
+        return recorded.tree.nodes, recorded.path
     name = shape if shape == "random" else f"{shape}-{nodes}"
-    return each.shapes.get(name, (0, (0,)))
+    return recorded.shapes.get(name, (0, (0,)))
 
 
-def _committed(each: Round, path: Sequence[int], nodes: int) -> int:
-    """Accepted nodes among the first `nodes`, and one token more."""
-    return min(sum(node <= nodes for node in path), each.remaining)
+def _committed(recorded: RecordedRound, path: Sequence[int], nodes: int) -> int:
+    """Accepted nodes among the first `nodes`, and the bonus token."""
+    return min(sum(node <= nodes for node in path), recorded.remaining)
 
 
-def _price(times: Times, each: Round, grown: int, nodes: int) -> float:
-    """Of a round with a draft; the last token of a text leaves no room for one."""
-    if each.remaining < 2:
-        return times.plain_step(each.context)
-    return times.drafted(grown, nodes, each.context)
+def _seconds(times: Times, recorded: RecordedRound, nodes: int) -> float:
+    """Time of a round that grows and verifies `nodes`; the last token has no room for a draft."""
+    if recorded.remaining < 2:
+        return times.plain_step(recorded.context)
+    return times.drafted(nodes, nodes, recorded.context)
 
 
-def _walked(rounds: Iterator[tuple[int, int, float]]) -> Walk:
+def _summed(rounds: Iterator[tuple[int, int, float]]) -> Walk:
     budgets, committed, seconds = zip(*rounds, strict=True)
     return Walk(sum(committed), sum(seconds), tuple(budgets))

@@ -1,17 +1,24 @@
-"""`draftwood tune-zt`: choose the temperature of a mixture's prior for a pipeline."""
+"""`python -m studies.dblast tune-zt`: the temperature of a mixture's prior for a pipeline."""
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from draftwood.bench.prompts import load_prompts
 from draftwood.cli.app import Session
-from draftwood.cli.options import json_option, numbers, pipeline_argument, print_json, table
+from draftwood.cli.options import numbers, pipeline_argument, print_json, table
 from draftwood.cli.progress import counting
-
-if TYPE_CHECKING:
-    from draftwood.core.config.pipeline import PipelineConfig
+from draftwood.core.build import load_pipeline
+from draftwood.core.config.compose import check_composition
+from draftwood.core.config.pipeline import PipelineConfig, load_config
+from draftwood.core.errors import RequestError
+from draftwood.core.values import Limits
+from draftwood.plugins.verifiers.acceptance import RULES
+from studies.command_line import text_options
+from studies.dblast.replay import Replay
+from studies.dblast.tuning import candidate_trees, curve
 
 JSON = {
     "pipeline": "as given",
@@ -26,26 +33,7 @@ JSON = {
 
 @click.command("tune-zt")
 @pipeline_argument
-@click.option(
-    "--prompts",
-    multiple=True,
-    default=("builtin:code", "builtin:open"),
-    show_default=True,
-    metavar="SOURCE",
-    help="Calibration prompts, as in bench. May be repeated.",
-)
-@click.option(
-    "--limit", metavar="N", type=click.IntRange(min=1), help="First N prompts of each set only."
-)
-@click.option(
-    "--temperature",
-    "temperatures",
-    metavar="T,...",
-    default="0.7,1,1.5",
-    show_default=True,
-    callback=numbers,
-    help="Of the target; filters are the pipeline's.",
-)
+@text_options(temperatures="0.7,1,1.5", tokens=64)
 @click.option(
     "--grid",
     metavar="Z,...",
@@ -55,14 +43,6 @@ JSON = {
     help="Z_T to choose from.",
 )
 @click.option(
-    "--tokens",
-    metavar="N",
-    type=click.IntRange(min=2),
-    default=64,
-    show_default=True,
-    help="New tokens per prompt.",
-)
-@click.option(
     "--draws",
     metavar="N",
     type=click.IntRange(min=1),
@@ -70,9 +50,7 @@ JSON = {
     show_default=True,
     help="Trees for each Z_T in a round, where the tree is drawn.",
 )
-@click.option("--seed", metavar="N", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--write", is_flag=True, help="Store the table in the checkpoint's config.json.")
-@json_option
 @click.pass_obj
 def command(
     session: Session,
@@ -93,98 +71,95 @@ def command(
     For each target temperature, lets the target write a text after each prompt and computes, at
     every round of it, how many drafts the pipeline's rule would accept of the pipeline's trees at
     each Z_T. Prints the curve and the best Z_T as a value for drafter.prior_temperature; --write
-    makes it the checkpoint's own.
+    stores it in the checkpoint. Filters are the pipeline's.
 
     \b
-      draftwood tune-zt dblast
-      draftwood tune-zt mine.yaml --temperature 1 --write
+      python -m studies.dblast tune-zt dblast
+      python -m studies.dblast tune-zt mine.yaml --temperature 1 --write
     """
-    from draftwood.bench.prompts import load_prompts
-    from draftwood.core.build import load_pipeline
-    from draftwood.core.config.compose import check_composition
-    from draftwood.core.config.pipeline import load_config
-    from draftwood.core.values import Limits
-    from studies.dblast.offers import Replay
-    from studies.dblast.tuning import curve, offering
-
     config = load_config(pipeline, settings, registry=session.registry)
     check_composition(config, session.registry)
     rule = _rule(config)
-    place = _writable(config) if write else None
+    config_file = _writable(config) if write else None
     loaded = load_pipeline(config, registry=session.registry)
     engine, chosen = loaded.engine, load_prompts(prompts, limit)
     assert engine.drafter is not None
     assert engine.tree is not None
     limits = Limits(getattr(_options(config, "controller"), "nodes", 64))
-    offers = offering(engine.tree, rule, limits, grid, draws)
-    replay = Replay(loaded.target, [engine.drafter], offers)
+    grow = candidate_trees(engine.tree, rule, limits, grid, draws)
+    replay = Replay(loaded.target, [engine.drafter], grow)
     curves = []
     with counting(len(temperatures) * len(chosen)) as step:
-        for heat in temperatures:
-            seen = {}
+        for temperature in temperatures:
+            rounds = {}
             for number, prompt in enumerate(chosen):
                 request = loaded.request(
                     prompt.encode(loaded.tokenizer),
                     max_new_tokens=tokens,
                     seed=seed + number,
-                    temperature=heat,
+                    temperature=temperature,
                 )
-                seen[prompt.id] = replay.rounds(request)
-                step(f"T = {heat:g}, {prompt.id}")
-            curves.append(curve(heat, seen, grid, seed))
-    found = sorted([each["temperature"], each["best"]] for each in curves)
-    if place is not None:
-        _write(place, found)
+                rounds[prompt.id] = replay.rounds(request)
+                step(f"T = {temperature:g}, {prompt.id}")
+            curves.append(curve(temperature, rounds, grid, seed))
+    best = sorted([each["temperature"], each["best"]] for each in curves)
+    if config_file is not None:
+        _write(config_file, best)
     if as_json:
         about = {"pipeline": pipeline, "rule": rule, "curves": curves}
-        print_json({**about, "prior_temperatures": found, "written": place and str(place)})
+        written = config_file and str(config_file)
+        print_json({**about, "prior_temperatures": best, "written": written})
         return
     click.echo(_text(curves, rule))
-    click.echo(f"\ndrafter: {{prior_temperature: {json.dumps(found)}}}")
-    if place is not None:
-        click.echo(f"written to {place}", err=True)
+    click.echo(f"\ndrafter: {{prior_temperature: {json.dumps(best)}}}")
+    if config_file is not None:
+        click.echo(f"written to {config_file}", err=True)
 
 
-def _options(config: "PipelineConfig", kind: str) -> Any:
+def _options(config: PipelineConfig, kind: str) -> Any:
     part = getattr(config, kind)
     return None if part is None else part.options
 
 
-def _rule(config: "PipelineConfig") -> str:
-    """The verifier's rule. Raises RequestError where there is no prior or no known rule."""
-    from draftwood.core.config.compose import traits_of
+def _rule(config: PipelineConfig) -> str:
+    """The verifier's rule.
+
+    Raises:
+        RequestError: The drafter has no prior, or the rule's acceptance cannot be computed.
+    """
     from draftwood.core.errors import RequestError
-    from draftwood.plugins.verifiers.acceptance import RULES
 
     drafter, verifier = config.drafter, config.verifier
-    if drafter is None or traits_of(drafter.entry, drafter.options).form != "mixture":
+    if drafter is None or drafter.traits.form != "mixture":
         used = "no drafter" if drafter is None else f"drafter {drafter.use!r}"
         raise RequestError(f"{config.source}: {used}; only mixtures have a prior (drafter dblast)")
     rule = str(getattr(_options(config, "verifier"), "rule", verifier and verifier.use))
     if rule not in RULES:
         raise RequestError(
-            f"{config.source}: what {rule!r} accepts is not known; choices: {', '.join(RULES)}"
+            f"{config.source}: the acceptance of {rule!r} cannot be computed; "
+            f"choices: {', '.join(RULES)}"
         )
     return rule
 
 
-def _writable(config: "PipelineConfig") -> Path:
-    """The checkpoint's config.json, if it is a folder of the user's own."""
-    from draftwood.core.errors import RequestError
-
+def _writable(config: PipelineConfig) -> Path:
+    """The checkpoint's config.json, if the checkpoint is a local folder."""
     checkpoint = _options(config, "drafter").checkpoint
     path = Path(checkpoint) / "config.json"
     if str(checkpoint).partition(":")[0] == "builtin" or not path.is_file():
         raise RequestError(
-            f"--write: {checkpoint} is no folder of yours; put the printed value into the pipeline"
+            f"--write: {checkpoint} is not a local folder; put the printed value into the pipeline"
         )
     return path
 
 
-def _write(path: Path, found: list[list[float]]) -> None:
+def _write(path: Path, prior_temperatures: list[list[float]]) -> None:
     """Replace the table in config.json, the rest of it unchanged."""
     data = json.loads(path.read_text(encoding="utf-8"))
-    data["dblast_config"] = {**(data.get("dblast_config") or {}), "prior_temperatures": found}
+    data["dblast_config"] = {
+        **(data.get("dblast_config") or {}),
+        "prior_temperatures": prior_temperatures,
+    }
     partial = path.with_suffix(".json.partial")
     partial.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
     partial.replace(path)
@@ -202,7 +177,7 @@ def _text(curves: list[dict[str, Any]], rule: str) -> str:
             row.append(f"{value['value']:.3f}{interval}{best}")
         rows.append(tuple(row))
     heads = tuple(f"T = {each['temperature']:g}" for each in curves)
-    said = [f"drafts accepted per round under {rule}, the bonus not counted; * is best"]
+    lines = [f"drafts accepted per round under {rule}, without the bonus token; * is best"]
     for each in curves:
         gain, about = each["gain"], f"{each['prompts']} prompts, {each['rounds']} rounds"
         if gain is not None and gain["low"] is not None:
@@ -210,5 +185,5 @@ def _text(curves: list[dict[str, Any]], rule: str) -> str:
                 f"; best over Z_T = 1: {gain['value'] - 1:+.1%} "
                 f"({gain['low'] - 1:+.1%} to {gain['high'] - 1:+.1%})"
             )
-        said.append(f"T = {each['temperature']:g}: {about}")
-    return "\n".join([table(rows, ("Z_T", *heads)), "", *said])
+        lines.append(f"T = {each['temperature']:g}: {about}")
+    return "\n".join([table(rows, ("Z_T", *heads)), "", *lines])

@@ -1,8 +1,8 @@
-"""Which prior temperature Z_T of a mixture accepts most, for a tree policy and a rule.
+"""The prior temperature Z_T of a mixture that accepts most drafts, for a tree policy and a rule.
 
-DBlast (arXiv 2608.05448) tunes Z_T per target temperature on a calibration set and leaves open
-how. Here every candidate's trees are grown at every round of the same texts, and what the rule
-accepts of them is computed, not drawn (`studies.dblast.offers`): candidates differ by Z_T alone.
+DBlast (arXiv 2608.05448) tunes Z_T per target temperature on a calibration set and does not say
+how. Here the trees of every Z_T are grown at every round of the same texts, and what the rule
+accepts of them is computed, not drawn (`studies.dblast.replay`): candidates differ by Z_T alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,18 +18,25 @@ from draftwood.core.randomness import Randomness
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Limits
 from draftwood.plugins.trees.branches import Lottery
-from studies.dblast.mixtures import lottery
-from studies.dblast.offers import Offer, Offered, Offering, Seen
+from studies.dblast.methods import lottery
+from studies.dblast.replay import GrowTrees, MethodTrees, RoundAcceptance, RoundTrees
 
 TRAINED = 1.0
-"""The prior as it was learnt; 0 would take the likeliest branch always."""
+"""Z_T of the prior as trained; 0 always chooses the most likely branch."""
 
 
-def offering(
+def candidate_trees(
     policy: TreePolicy, rule: str, limits: Limits, grid: Sequence[float], draws: int
-) -> Offering:
-    """Each candidate's trees. draws: trees for each, where a policy draws; the lottery needs none,
-    since all that it may draw is looked at. Candidates are drawn with the same numbers."""
+) -> GrowTrees:
+    """Grow the trees of every Z_T, all with the same random numbers.
+
+    Args:
+        policy: The pipeline's.
+        rule: The pipeline's.
+        limits: Of each tree.
+        grid: Values of Z_T.
+        draws: Trees for each Z_T, where the policy draws; the lottery is exact over its draw.
+    """
 
     def grown(
         anchor: int, mixture: MixtureProposal, rng: Randomness
@@ -43,27 +50,32 @@ def offering(
         ]
         return [(1 / draws, tree) for tree in trees]
 
-    def offer(anchor: int, proposals: Sequence[Proposal], rng: Randomness) -> Offered:
+    def grow(anchor: int, proposals: Sequence[Proposal], rng: Randomness) -> RoundTrees:
         (mixture,) = proposals
         if not isinstance(mixture, MixtureProposal):
-            raise RequestError("only the drafter dblast has a prior to temper")
-        return Offered(
+            raise RequestError("only the drafter dblast has a prior temperature")
+        return RoundTrees(
             {
-                str(z_t): Offer(rule, grown(anchor, evolve(mixture, prior_temperature=z_t), rng))
+                str(z_t): MethodTrees(
+                    rule, grown(anchor, evolve(mixture, prior_temperature=z_t), rng)
+                )
                 for z_t in grid
             }
         )
 
-    return offer
+    return grow
 
 
 def curve(
-    temperature: float, prompts: Mapping[str, Sequence[Seen]], grid: Sequence[float], seed: int
+    temperature: float,
+    prompts: Mapping[str, Sequence[RoundAcceptance]],
+    grid: Sequence[float],
+    seed: int,
 ) -> dict[str, Any]:
-    """What each candidate accepts at one target temperature, and the best one."""
-    rounds = {name: seen for name, seen in prompts.items() if seen}
+    """Accepted drafts of each Z_T at one target temperature, and the best Z_T."""
+    rounds = {name: text for name, text in prompts.items() if text}
     if not rounds:
-        raise RequestError("no round was long enough to judge a draft: ask for more tokens")
+        raise RequestError("no round had room for a whole draft; raise --tokens")
     sums = {z_t: _sums(rounds, z_t) for z_t in grid}
     points = [{"z_t": z_t, **_rate(sums[z_t], seed)} for z_t in grid]
     best = max(points, key=lambda point: (point["value"], -abs(point["z_t"] - TRAINED)))["z_t"]
@@ -79,10 +91,10 @@ def curve(
     }
 
 
-def _sums(rounds: Mapping[str, Sequence[Seen]], z_t: float) -> list[tuple[float, float]]:
+def _sums(rounds: Mapping[str, Sequence[RoundAcceptance]], z_t: float) -> list[tuple[float, float]]:
     return [
-        (sum(each.accepted[str(z_t)] for each in seen), float(len(seen)))
-        for seen in rounds.values()
+        (sum(each.accepted[str(z_t)] for each in text), float(len(text)))
+        for text in rounds.values()
     ]
 
 
