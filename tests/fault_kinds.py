@@ -143,6 +143,24 @@ SECTIONS: Mapping[str, Mapping[str, FaultKind]] = {
             "the pipeline unusable"
         ),
     },
+    "What people bring": {
+        "rope-switch": FaultKind(
+            "Rotary settings are read at the top level only, and text differs past the length at "
+            "which an embedding rescales"
+        ),
+        "damaged-checkpoint": FaultKind(
+            "Weights that are missing, renamed, prefixed, truncated, misshapen or not finite are "
+            "decoded at random, or end in a traceback"
+        ),
+        "wrapped-target": FaultKind(
+            "A target that is compiled, wrapped by PEFT, quantised, headless or back in training "
+            "mode fails, or gives other text"
+        ),
+        "loose-self-check": FaultKind(
+            "A tolerance of the self-check is so wide that a target passes whose rows depend on "
+            "each other"
+        ),
+    },
 }
 KINDS = {key: kind for section in SECTIONS.values() for key, kind in section.items()}
 

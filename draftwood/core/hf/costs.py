@@ -151,9 +151,7 @@ def _identity(scorer: TreeScorer, kernels: Kernels | None, captured: bool) -> di
 
 def chain_tree(tokens: int) -> TokenTree:
     """A chain of `tokens` nodes."""
-    return TokenTree.from_lists(
-        [1] * tokens, list(range(-1, tokens - 1)), list(range(tokens)), [0.0] * tokens
-    )
+    return TokenTree.chain([1] * tokens)
 
 
 def _seen(tokens: int, context: int, window: int | None) -> int:

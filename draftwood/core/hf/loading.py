@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 from draftwood.core.errors import CheckpointError, ConfigError, PairingError, Problem
 from draftwood.core.hf import gguf
 from draftwood.core.hf.graphs import Mode
+from draftwood.core.hf.loaded_weights import refuse_damaged, refuse_not_finite, refuse_too_few
 from draftwood.core.hf.parallel import decide_together, placement
 from draftwood.core.hf.target import HFTarget
 from draftwood.core.hf.versions import VERSION
@@ -36,20 +38,27 @@ def load_target(
 ) -> HFTarget:
     """Load a causal LM as a target.
 
-    model: a folder, a hub name or a GGUF file. gguf_file: the name of one in the folder or
-    repository; its weights are unpacked, to float32 if the dtype is "auto". device: "auto" takes a
-    GPU if there is one. dtype: a torch dtype's name, or "auto" for the checkpoint's own. attention:
-    "auto" is sdpa where the model has it, else eager. threads: CPU threads of the whole process;
-    "auto" leaves them. tokenizer: the one whose vocabulary bounds what may be emitted. parallel:
-    one device, each layer split over the processes of torchrun, or layers spread over the GPUs of
-    this process (see `draftwood.core.hf.parallel`); the last two choose devices themselves.
-    graphs: whether forwards are captured (see `draftwood.core.hf.graphs`).
+    Args:
+        model: a folder, a hub name or a GGUF file.
+        gguf_file: the name of a GGUF file in the folder or repository; its weights are unpacked,
+            to float32 if the dtype is "auto".
+        device: "auto" takes a GPU if there is one.
+        dtype: a torch dtype's name, or "auto" for the checkpoint's own.
+        attention: "auto" is sdpa where the model has it, else eager.
+        threads: CPU threads of the whole process; "auto" leaves them.
+        tokenizer: the one whose vocabulary bounds what may be emitted.
+        parallel: one device; each layer split over the processes of torchrun ("tensor"); or
+            layers spread over the GPUs of this process ("layers"). The last two choose devices
+            themselves, see `draftwood.core.hf.parallel`.
+        graphs: whether forwards are captured, see `draftwood.core.hf.graphs`.
 
-    Raises CheckpointError if nothing can be loaded, naming why (safetensors are required unless
-    allow_pickle, code in the checkpoint runs only with trust_remote_code), and UnsupportedTarget
-    for an architecture that cannot be a target.
+    Raises:
+        CheckpointError: the weights cannot be loaded, are damaged or are not those of the
+            architecture. Weights must be safetensors unless allow_pickle; code in the checkpoint
+            runs only with trust_remote_code.
+        UnsupportedTarget: the architecture cannot be a target.
     """
-    place = pick_device(device)
+    chosen_device = pick_device(device)
     if threads != "auto":
         torch.set_num_threads(threads)
     options: dict[str, Any] = {
@@ -69,14 +78,20 @@ def load_target(
             code = {"revision": options["revision"], "trust_remote_code": trust_remote_code}
             placed = placement(parallel, source, **code, **stored)
             options |= placed
-            loaded = AutoModelForCausalLM.from_pretrained(source, **options)
+            if Path(source).is_dir() and not stored and not trust_remote_code:
+                refuse_too_few(Path(source), AutoConfig.from_pretrained(source), str(model))
+            loaded, info = AutoModelForCausalLM.from_pretrained(
+                source, output_loading_info=True, ignore_mismatched_sizes=True, **options
+            )
     except _UNREADABLE as error:
         raise CheckpointError(
             f"the target {str(model)!r} cannot be loaded with transformers {VERSION}: {error}\n"
             "  weights must be safetensors (allow_pickle: true accepts others); code inside a "
             f"checkpoint runs only with trust_remote_code: true{gguf.hint(model)}"
         ) from error
-    loaded = (loaded if placed else loaded.to(place)).eval()
+    refuse_damaged(loaded, info, str(model))
+    refuse_not_finite(loaded, str(model))
+    loaded = (loaded if placed else loaded.to(chosen_device)).eval()
     return wrap_model(
         loaded, tokenizer, name=str(model), prefill_chunk=prefill_chunk, graphs=graphs
     )
@@ -90,9 +105,17 @@ def wrap_model(
     prefill_chunk: int = 1024,
     graphs: Mode = "off",
 ) -> HFTarget:
-    """A model in memory as a target. tokenizer: logits rows that it has no token for are padding
-    and are never emitted; one with more tokens than rows raises PairingError. The processes that
-    share a model split by tensors decide together from here on."""
+    """Make a target of a model in memory.
+
+    The processes that share a model split by tensors decide together from here on.
+
+    Args:
+        tokenizer: logits of ids that it has no token for are padding and are never emitted.
+
+    Raises:
+        PairingError: the tokenizer has more tokens than the model has logits.
+        UnsupportedTarget: the model cannot be a target.
+    """
     decide_together(model)
     target = HFTarget(model, name=name, prefill_chunk=prefill_chunk, graphs=graphs)
     if tokenizer is not None:
@@ -107,8 +130,19 @@ def wrap_model(
     return target
 
 
-_UNREADABLE = (OSError, ValueError, KeyError, ImportError, struct.error)
-"""What transformers raises for files that are not there, broken, or of another kind."""
+_UNREADABLE = (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    ImportError,
+    RuntimeError,
+    EOFError,
+    struct.error,
+    SafetensorError,
+)
+"""What transformers raises for files that are missing, broken, or of another kind."""
 
 _TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "*.tiktoken")
 
@@ -120,11 +154,17 @@ def load_tokenizer(
     gguf_file: str | None = None,
     trust_remote_code: bool = False,
 ) -> Any | None:
-    """The tokenizer beside a checkpoint, or in a GGUF file; None if its folder has none.
-    CheckpointError if it cannot be loaded."""
+    """Load the tokenizer beside a checkpoint or in a GGUF file.
+
+    Returns:
+        None if the checkpoint's folder has no tokenizer.
+
+    Raises:
+        CheckpointError: it cannot be loaded.
+    """
     source, stored = gguf.located(model, gguf_file)
     folder = Path(source)
-    # transformers makes up an empty tokenizer for a folder that holds only a model.
+    # transformers returns an empty tokenizer for a folder that holds only a model.
     if not stored and folder.is_dir() and not any(any(folder.glob(n)) for n in _TOKENIZER_FILES):
         return None
     try:
@@ -145,8 +185,7 @@ def vocabulary_size(tokenizer: Any) -> int:
 
 @contextmanager
 def _without_bars() -> Iterator[None]:
-    """Inside, transformers draws no progress bars: standard error is the caller's. Its setting is
-    put back."""
+    """Switch off transformers' progress bars inside: standard error is the caller's."""
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
@@ -157,16 +196,20 @@ def _without_bars() -> Iterator[None]:
 
 
 def pick_device(name: str) -> torch.device:
-    """ "auto": the accelerator if there is one, else the CPU. ConfigError for a GPU that is not."""
+    """The device of this name; "auto" is a GPU if there is one, else the CPU.
+
+    Raises:
+        ConfigError: there is no such GPU.
+    """
     if name != "auto":
-        place = torch.device(name)
+        device = torch.device(name)
         count = torch.cuda.device_count()
-        if place.type == "cuda" and (place.index or 0) >= count:
-            message = f"{name!r} is not here: torch sees {count} GPUs"
+        if device.type == "cuda" and (device.index or 0) >= count:
+            message = f"{name!r} does not exist here: torch sees {count} GPUs"
             choices = ", ".join(["auto", "cpu", *(f"cuda:{i}" for i in range(count))])
             hint = f"choices: {choices}"
             raise ConfigError([Problem("", "runtime.device", message, (hint,))])
-        return place
+        return device
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -175,5 +218,5 @@ def _dtype(name: str) -> Any:
         return name
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype):
-        raise CheckpointError(f"{name!r} is no dtype; choices: auto, float32, bfloat16, float16")
+        raise CheckpointError(f"{name!r} is not a dtype; choices: auto, float32, bfloat16, float16")
     return dtype

@@ -11,10 +11,12 @@ from draftwood.core.errors import RequestError
 from draftwood.core.hf import attention, parallel
 from draftwood.core.hf.cache import ShapeProbe, TreeCache
 from draftwood.core.hf.masks import Masks, kind_windows, layer_kinds
+from draftwood.core.hf.rope import position_limit
 from draftwood.core.hf.rows import Rows
-from draftwood.core.hf.supported import position_limit, refuse_unsupported, refused_if_it_raises
+from draftwood.core.hf.supported import refuse_unsupported, refused_if_it_raises
 from draftwood.core.hf.taps import Taps
 from draftwood.core.hf.versions import accepts, cache_keyword, text_config
+from draftwood.core.hf.wrapped import unwrap
 from draftwood.core.kernels.protocol import Kernels
 
 Scored = tuple[Tensor, list[Tensor]]
@@ -28,7 +30,8 @@ class TreeScorer:
     its K/V.
 
     Args:
-        model: an `AutoModelForCausalLM` in evaluation mode.
+        model: an `AutoModelForCausalLM` in evaluation mode, or one wrapped by torch.compile or
+            PEFT.
         name: what reports call it; None takes the configuration's name.
         vocab_limit: number of tokens that the tokenizer has; logits of ids from there on are
             padding and become -inf. None if all ids are tokens.
@@ -46,6 +49,7 @@ class TreeScorer:
     def __init__(
         self, model: Any, *, name: str | None = None, vocab_limit: int | None = None
     ) -> None:
+        model = unwrap(model)
         refuse_unsupported(model)
         self.model, self.config = model, text_config(model)
         self.name = name or self.config.name_or_path or type(model).__name__
@@ -54,7 +58,8 @@ class TreeScorer:
         self.device: torch.device = model.get_input_embeddings().weight.device
         self.dtype: torch.dtype = model.dtype
         self.layers: int = self.config.num_hidden_layers
-        self.max_context = position_limit(self.config)
+        limit = position_limit(self.config)
+        self.max_context, self._limit_reason = limit.positions, limit.reason
         self._cache_keyword = cache_keyword(model)
         self._keeps_logits = accepts(model, "logits_to_keep")
         windows = kind_windows(self.config)
@@ -136,7 +141,8 @@ class TreeScorer:
         options = {self._cache_keyword: cache, **(options or {})}
         if last and self._keeps_logits:
             options["logits_to_keep"] = last
-        output = self.model(
+        # Not `self.model(...)`: `model.compile()` would compile anew for every number of rows.
+        output = self.model._call_impl(
             input_ids=tokens[None].to(self.device),
             position_ids=positions[None].to(self.device),
             attention_mask=mask,
@@ -161,6 +167,8 @@ class TreeScorer:
     def check_room(self, position: int) -> None:
         """Raise RequestError if `position` is past the last one that the model has."""
         if self.max_context is not None and position >= self.max_context:
+            because = f": {self._limit_reason}" if self._limit_reason else ""
             raise RequestError(
-                f"position {position} is past the {self.max_context} that {self.name} can hold"
+                f"position {position} is past the {self.max_context} that {self.name} can "
+                f"hold{because}"
             )

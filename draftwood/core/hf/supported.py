@@ -10,7 +10,6 @@ from draftwood.core.hf.versions import accepts, text_config
 
 ATTENTIONS = ("sdpa", "eager")
 SUPPORTED_LAYERS = ("full_attention", "sliding_attention")
-_RESIZING_ROPE = ("dynamic", "longrope")
 
 
 def refuse_unsupported(model: Any) -> None:
@@ -47,23 +46,6 @@ def refuse_unsupported(model: Any) -> None:
             f"{name} is in training mode, in which dropout makes its distribution random; "
             f"call model.eval()"
         )
-
-
-def position_limit(config: Any) -> int | None:
-    """Largest number of positions, None if the configuration does not say.
-
-    Some rotary embeddings rescale themselves with the longest position seen. They are limited to
-    the length up to which they do not: beyond it a rejected draft would change later logits.
-    """
-    limit = getattr(config, "max_position_embeddings", None)
-    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
-    kind = rope.get("rope_type") or rope.get("type")
-    if kind in _RESIZING_ROPE:
-        original = rope.get("original_max_position_embeddings") or getattr(
-            config, "original_max_position_embeddings", None
-        )
-        return original or limit
-    return limit
 
 
 def eos_token_ids(model: Any) -> frozenset[int]:

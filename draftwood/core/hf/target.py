@@ -5,11 +5,12 @@ from typing import Any
 
 from torch import Tensor
 
-from draftwood.core.errors import TreeError, UnsupportedTarget
+from draftwood.core.errors import RequestError, TreeError, UnsupportedTarget
 from draftwood.core.hf.cache import TreeCache
 from draftwood.core.hf.costs import HFCosts
 from draftwood.core.hf.flops import TracedFlops
 from draftwood.core.hf.graphs import Mode, choose_graphs
+from draftwood.core.hf.head import head_weight
 from draftwood.core.hf.parallel import whole
 from draftwood.core.hf.scorer import TreeScorer
 from draftwood.core.hf.self_check import kernel_check, self_check
@@ -58,13 +59,13 @@ class HFTarget(Target):
         graphs: Mode = "off",
     ) -> None:
         self.scorer = TreeScorer(model, name=name, vocab_limit=vocab_limit)
-        self.model, self.name = model, self.scorer.name
+        self.model, self.name = self.scorer.model, self.scorer.name
         self.prefill_chunk = prefill_chunk
         self.tokenizer: Any | None = None
         self.device, self.dtype = self.scorer.device, self.scorer.dtype
         self.vocab_size, self.layers = self.scorer.vocab_size, self.scorer.layers
         self.max_context = self.scorer.max_context
-        self.eos_token_ids = eos_token_ids(model)
+        self.eos_token_ids = eos_token_ids(self.model)
         self._checked_kernels: set[type] = set()
         self.graphs = choose_graphs(self.scorer, graphs)
         if check:
@@ -79,7 +80,13 @@ class HFTarget(Target):
 
         Raises:
             UnsupportedTarget: the kernels do not compute this model's attention.
+            RequestError: the model was put into training mode since it was loaded.
         """
+        if self.model.training:
+            raise RequestError(
+                f"{self.name} is in training mode, in which dropout makes its distribution random; "
+                "call model.eval()"
+            )
         tapped = Taps(decoder_of(self.model), taps, self.layers)
         if kernels is not None and type(kernels) not in self._checked_kernels:
             self._checked_kernels.add(type(kernels))  # the check opens a session with them
@@ -127,4 +134,5 @@ class HFTarget(Target):
         return whole(self.model.get_input_embeddings().weight, self.device)
 
     def head_weight(self) -> Tensor:
-        return whole(self.model.get_output_embeddings().weight, self.device)
+        head = self.model.get_output_embeddings()
+        return head_weight(head, self.scorer.config.hidden_size, self.dtype, self.device)

@@ -36,7 +36,7 @@ def test_a_folder(folder, attention, tiny_target):
 
 def test_a_gpu_that_is_not_here_is_refused_before_anything_loads(tmp_path):
     for name in ("cuda:99", f"cuda:{torch.cuda.device_count()}"):
-        with pytest.raises(ConfigError, match=r"runtime\.device: 'cuda:\d+' is not here"):
+        with pytest.raises(ConfigError, match=r"runtime\.device: 'cuda:\d+' does not exist here"):
             load_target(tmp_path / "missing", device=name)
 
 

@@ -16,8 +16,8 @@ from transformers import (
 from draftwood.core.errors import UnsupportedTarget
 from draftwood.core.hf import HFTarget
 from draftwood.core.hf.masks import Masks
+from draftwood.core.hf.rope import position_limit
 from draftwood.core.hf.self_check import self_check
-from draftwood.core.hf.supported import position_limit
 
 SMALL = {"vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 2}
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48}
@@ -99,6 +99,7 @@ class WithoutMask(Masks):
         return None if mask is None else torch.zeros_like(mask)
 
 
+@pytest.mark.covers("mask-type")
 def test_the_check_rejects_a_model_that_ignores_tree_masks(fresh_model, attention):
     target = HFTarget(fresh_model("llama", attention), check=False)
     self_check(target, target.scorer)
@@ -148,7 +149,7 @@ def test_rotary_embeddings_that_rescale_are_limited_to_where_they_do_not(rope, l
         max_position_embeddings = 4096
         rope_parameters = rope
 
-    assert position_limit(Config) == limit
+    assert position_limit(Config).positions == limit
 
 
 def test_end_tokens_come_from_the_generation_config(fresh_model):

@@ -1,0 +1,34 @@
+"""The output head's weight, for drafters that share it."""
+
+import torch
+from torch import Tensor, nn
+
+from draftwood.core.hf.parallel import whole
+
+_ROWS = 1024
+"""Rows of the identity that a quantised head is called on at a time."""
+
+
+def head_weight(head: nn.Module, hidden: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """(V, hidden) weight of an output head on `device`.
+
+    The stored weight of a quantised head is no matrix of numbers. Such a head is called on the
+    rows of an identity matrix, which gives the matrix that it multiplies by.
+    """
+    weight = head.weight
+    plain = type(weight) in (nn.Parameter, Tensor) or _is_sharded(weight)
+    if plain and weight.is_floating_point() and weight.shape[-1] == hidden:
+        return whole(weight, device)
+    with torch.inference_mode():
+        identity = torch.eye(hidden, dtype=dtype, device=device)
+        columns = [head(rows) - _bias(head) for rows in identity.split(_ROWS)]
+        return torch.cat(columns).T.contiguous()
+
+
+def _is_sharded(weight: Tensor) -> bool:
+    return hasattr(weight, "full_tensor")
+
+
+def _bias(head: nn.Module) -> Tensor | float:
+    bias = getattr(head, "bias", None)
+    return 0.0 if bias is None else bias
