@@ -72,6 +72,7 @@ def test_every_plugin_is_listed_as_ok(run):
     assert ours == {
         ("drafter", "recall", "ok"),
         ("drafter", "counts", "ok"),
+        ("drafter", "pairs", "ok"),
         ("tree", "comb", "ok"),
         ("controller", "follow", "ok"),
         ("verifier", "reject", "ok"),
@@ -83,6 +84,7 @@ def test_every_plugin_is_listed_as_ok(run):
     [
         "draftwood-recall/pipeline.yaml",
         "draftwood-recall/sampled.yaml",
+        "draftwood-recall/pairs.yaml",
         "draftwood-comb/pipeline.yaml",
         "draftwood-follow/pipeline.yaml",
         "draftwood-reject/pipeline.yaml",
