@@ -1,8 +1,11 @@
-"""`ablate dblast` and `tune-zt` on the bundled target, with branches that were never trained."""
+"""The commands `ablate` and `tune-zt` on the bundled target, with untrained branches."""
 
 import json
 import shutil
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,10 +14,9 @@ from safetensors.torch import save_file
 from draftwood.core.assets import resolve
 from draftwood.core.config.pipeline import load_config
 from draftwood.plugins.drafters.dblast.model import DBlastModel
-from studies import dblast
-from studies.dblast import tune_zt
+from studies.dblast import ablate, tune_zt
 
-from .conftest import Draftwood
+Study = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
@@ -34,35 +36,33 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_ablate_writes_its_tables(draftwood: Draftwood, checkpoint: Path, tmp_path: Path) -> None:
-    ran = draftwood(
-        "ablate", "dblast", "--dblast", str(checkpoint), "--prompts", "builtin:code",
+def test_ablate_writes_tables_and_numbers(study: Study, checkpoint: Path, tmp_path: Path) -> None:
+    ran = study(
+        ablate.command, "--dblast", str(checkpoint), "--prompts", "builtin:code",
         "--limit", "2", "--tokens", "24", "--temperature", "1", "--filters", "20:0.8",
         "--draws", "1", "--out", str(tmp_path / "out"), "--json",
     )  # fmt: skip
     assert ran.code == 0, ran.err
-    found = json.loads(ran.out)
-    assert set(found) == {key for key in dblast.JSON if "." not in key}
-    (cell,) = found["cells"]
+    result = json.loads(ran.out)
+    assert set(result) == {key for key in ablate.JSON if "." not in key}
+    (cell,) = result["cells"]
     assert (cell["title"], cell["prompts"]) == ("T = 1, top-k 20 + top-p 0.8", 2)
-    assert json.loads((tmp_path / "out/dblast.json").read_text()) == found
+    assert json.loads((tmp_path / "out/dblast.json").read_text()) == result
     assert "| BASTION over DBlast | match |" in (tmp_path / "out/dblast.md").read_text()
 
 
-def test_ablate_says_when_texts_are_too_short_for_a_draft(
-    draftwood: Draftwood, checkpoint: Path
-) -> None:
-    ran = draftwood(
-        "ablate", "dblast", "--dblast", str(checkpoint), "--prompts", "builtin:code",
+def test_ablate_refuses_texts_too_short_for_a_draft(study: Study, checkpoint: Path) -> None:
+    ran = study(
+        ablate.command, "--dblast", str(checkpoint), "--prompts", "builtin:code",
         "--limit", "1", "--tokens", "8", "--temperature", "1", "--filters", "none",
     )  # fmt: skip
     assert ran.code == 2
-    assert "ask for more tokens" in ran.err
+    assert "raise --tokens" in ran.err
 
 
 @pytest.mark.parametrize("value", ["20", "a:0.5", "0:0.5", "20:1.5", ":"])
-def test_filters_that_are_none_are_usage_errors(draftwood: Draftwood, value: str) -> None:
-    ran = draftwood("ablate", "dblast", "--filters", value)
+def test_malformed_filters_are_usage_errors(study: Study, value: str) -> None:
+    ran = study(ablate.command, "--filters", value)
     assert ran.code == 2
     assert "TOP_K:TOP_P" in ran.err
 
@@ -80,32 +80,44 @@ def document(checkpoint: Path | str, tmp_path: Path, use: str = "dblast") -> str
     return str(path)
 
 
-def test_tune_zt_prints_what_a_pipeline_takes_and_stores_it_if_asked(
-    draftwood: Draftwood, checkpoint: Path, tmp_path: Path
+def test_tune_zt_prints_a_valid_option_and_stores_it_with_write(
+    study: Study, checkpoint: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "mine"
     shutil.copytree(checkpoint, folder)
-    ran = draftwood(
-        "tune-zt", document(folder, tmp_path), "--prompts", "builtin:code", "--limit", "2",
+    ran = study(
+        tune_zt.command, document(folder, tmp_path), "--prompts", "builtin:code", "--limit", "2",
         "--tokens", "20", "--temperature", "1.5,1", "--grid", "0,1,3", "--write", "--json",
     )  # fmt: skip
     assert ran.code == 0, ran.err
-    found = json.loads(ran.out)
-    assert set(found) == {key for key in tune_zt.JSON if "." not in key}
-    assert [pair[0] for pair in found["prior_temperatures"]] == [1.0, 1.5]
+    result = json.loads(ran.out)
+    assert set(result) == {key for key in tune_zt.JSON if "." not in key}
+    assert [pair[0] for pair in result["prior_temperatures"]] == [1.0, 1.5]
     data = json.loads((folder / "config.json").read_text())
     assert data["dblast_config"] == {
         "branches": 2,
         "rank": 4,
-        "prior_temperatures": found["prior_temperatures"],
+        "prior_temperatures": result["prior_temperatures"],
     }
-    settings = [f"drafter.prior_temperature={json.dumps(found['prior_temperatures'])}"]
+    settings = [f"drafter.prior_temperature={json.dumps(result['prior_temperatures'])}"]
     load_config(document(folder, tmp_path), settings)
 
 
-def test_tune_zt_refuses_what_has_no_prior_and_folders_that_are_not_the_users(
-    draftwood: Draftwood, tmp_path: Path
-) -> None:
-    ran = draftwood("tune-zt", document("builtin", tmp_path, "dflash"))
+def test_tune_zt_refuses_drafters_without_a_prior(study: Study, tmp_path: Path) -> None:
+    ran = study(tune_zt.command, document("builtin", tmp_path, "dflash"))
     assert ran.code == 2
     assert "only mixtures have a prior" in ran.err
+
+
+def test_ablate_without_matplotlib_writes_numbers_and_names_the_extra(
+    study: Study, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    ran = study(
+        ablate.command, "--dblast", str(checkpoint), "--prompts", "builtin:code", "--limit", "1",
+        "--tokens", "24", "--temperature", "1", "--filters", "none", "--draws", "1",
+        "--out", str(tmp_path),
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    assert "pip install 'draftwood[plots]'" in ran.err
+    assert {path.name for path in tmp_path.iterdir()} == {"dblast.json", "dblast.md"}

@@ -1,6 +1,7 @@
-"""Methods beside each other on toy texts: what holds between them in every round, and reports."""
+"""Methods compared on toy texts: relations that hold in every round, reports and tuning."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from draftwood.core.engine import Engine, Request
 from draftwood.core.errors import RequestError
 from draftwood.core.interfaces import Drafter
 from draftwood.core.options import GenerationOptions, Sampling
-from draftwood.core.proposals import Factorized, Mixture, Proposal
+from draftwood.core.proposals import FactorizedProposal, MixtureProposal, Proposal
 from draftwood.core.randomness import Seeded
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Limits
@@ -20,7 +21,8 @@ from draftwood.plugins.trees.sampled import Sampled
 from draftwood.plugins.verifiers.match import Match
 from draftwood.testing import OracleDrafter, toy_drafter, toy_target
 from draftwood.testing.toys import toy_mixtures
-from studies.dblast.mixtures import (
+from studies.dblast.figures import draw_gains
+from studies.dblast.methods import (
     ARGMAX,
     BRANCHES,
     COMPARISONS,
@@ -32,18 +34,14 @@ from studies.dblast.mixtures import (
     MIXTURE_TREE,
     PLAIN_TREE,
     TARGET,
-    Cell,
-    Setting,
-    figure,
     label,
     lottery,
-    markdown,
-    offering,
-    report,
+    method_trees,
 )
-from studies.dblast.offers import Replay, Seen, merge
-from studies.dblast.tuning import curve
-from studies.dblast.tuning import offering as candidates
+from studies.dblast.replay import Replay, RoundAcceptance, merge
+from studies.dblast.report import Setting, SettingRounds, report
+from studies.dblast.tables import markdown
+from studies.dblast.tuning import candidate_trees, curve
 
 VOCAB, DEPTH = 5, 3
 SAMPLING = ("temperature", "top_k", "top_p")
@@ -66,61 +64,64 @@ def first_branch(drafter: OracleDrafter) -> OracleDrafter:
 
     def propose(prefix: tuple[int, ...], sampling: Sampling) -> Proposal:
         found = drafter._propose(prefix, sampling)
-        assert isinstance(found, Mixture)
-        return Factorized(found.logits[0], sampling, found.vocabulary)
+        assert isinstance(found, MixtureProposal)
+        return FactorizedProposal(found.logits[0], sampling, found.vocabulary)
 
     return OracleDrafter(propose)
 
 
-def seen(plain: Drafter, mixture: Drafter, seeds: int = 3, **changes: Any) -> dict[str, list[Seen]]:
-    replay = Replay(toy_target(1, VOCAB), [plain, mixture], offering(2))
+def texts(
+    plain: Drafter, mixture: Drafter, seeds: int = 3, **changes: Any
+) -> dict[str, list[RoundAcceptance]]:
+    replay = Replay(toy_target(1, VOCAB), [plain, mixture], method_trees(2))
     return {
         str(seed): replay.rounds(request(PROMPTS[seed % 3], seed, **changes))
         for seed in range(seeds)
     }
 
 
-def test_replayed_text_is_plain_decodings() -> None:
-    """Else rounds would not be those of a text that the target writes."""
+def test_replayed_text_equals_plain_decoding() -> None:
+    """Rounds must be those of a text that the target writes."""
     target = toy_target(1, VOCAB)
-    replay = Replay(target, [toy_drafter("factorized", 1, DEPTH, VOCAB), mixtures()], offering(1))
+    replay = Replay(
+        target, [toy_drafter("factorized", 1, DEPTH, VOCAB), mixtures()], method_trees(1)
+    )
     for seed in range(4):
-        texts = []
+        decoded = []
         for engine in (replay._engine, Engine(target, Match())):
             run = engine.open(request(seed=seed))
             while run.finish_reason is None:
                 engine.step([run])
-            texts.append(run.new_ids)
-        assert texts[0] == texts[1]
+            decoded.append(run.new_ids)
+        assert decoded[0] == decoded[1]
 
 
 @pytest.mark.parametrize("changes", [{}, {"temperature": 1.5, "top_k": 3, "top_p": 0.8}])
-def test_what_theory_orders_is_ordered_in_every_round(changes: dict[str, Any]) -> None:
-    every = seen(toy_drafter("factorized", 1, DEPTH, VOCAB), mixtures(4), **changes)
+def test_rules_are_ordered_as_in_theory_in_every_round(changes: dict[str, Any]) -> None:
+    every = texts(toy_drafter("factorized", 1, DEPTH, VOCAB), mixtures(4), **changes)
     rounds = [each for text in every.values() for each in text]
     assert len(rounds) > 20
 
-    def of(each: Seen, name: str, rule: str) -> float:
+    def accepted(each: RoundAcceptance, name: str, rule: str) -> float:
         return each.accepted[label((name, rule))]
 
     for each in rounds:
         assert all(0.0 <= count <= DEPTH for count in each.accepted.values())
-        equality = of(each, LOTTERY, "match")
-        assert of(each, LOTTERY, "ratio") >= equality - 1e-12
-        assert of(each, LOTTERY, "traversal") >= of(each, LOTTERY, "ratio") - 1e-12
-        assert of(each, BRANCHES, "match") >= equality - 1e-12
+        equality = accepted(each, LOTTERY, "match")
+        assert accepted(each, LOTTERY, "ratio") >= equality - 1e-12
+        assert accepted(each, LOTTERY, "traversal") >= accepted(each, LOTTERY, "ratio") - 1e-12
+        assert accepted(each, BRANCHES, "match") >= equality - 1e-12
         trees = (BRANCHES, PLAIN_TREE, MIXTURE_TREE)
         nodes = [each.nodes[label((name, "match"))] for name in trees]
-        # Filters apply to scores: an independent distribution may not have as many tokens as are
-        # wanted.
+        # Filters apply to scores: an independent distribution may have too few tokens left.
         assert nodes == [nodes[0]] * 3 if not changes else max(nodes) == nodes[0]
-    # Not because they are one: a table of one method under many names would pass all this.
-    assert len({round(sum(of(r, *method) for r in rounds), 9) for method in METHODS}) >= 9
+    # Negative control: one method under many names would pass all of the above.
+    assert len({round(sum(accepted(r, *method) for r in rounds), 9) for method in METHODS}) >= 9
 
 
-def test_a_mixture_of_one_branch_is_its_drafter() -> None:
-    one = mixtures(1)
-    for text in seen(first_branch(one), one).values():
+def test_a_mixture_of_one_branch_accepts_as_its_drafter() -> None:
+    single = mixtures(1)
+    for text in texts(first_branch(single), single).values():
         for each in text:
             for mixed, plain in ((LOTTERY, ARGMAX), (BRANCHES, ARGMAX), (MIXTURE_TREE, PLAIN_TREE)):
                 found = each.accepted[label((mixed, "match"))]
@@ -129,23 +130,23 @@ def test_a_mixture_of_one_branch_is_its_drafter() -> None:
             assert each.notes["distinct"] == [1] * DEPTH
 
 
-def test_first_tokens_are_as_many_for_each_and_weigh_what_the_target_gives_them() -> None:
-    every = seen(toy_drafter("factorized", 1, DEPTH, VOCAB), mixtures(4))
+def test_first_token_choices_have_equal_size_and_at_most_the_mass_of_the_likeliest() -> None:
+    every = texts(toy_drafter("factorized", 1, DEPTH, VOCAB), mixtures(4))
     for each in (each for text in every.values() for each in text):
         first = each.notes["first"]
         assert 1 <= first <= 4
         assert {each.nodes[name] for name in COVERING} == {float(first)}
         assert each.mass[-1] == pytest.approx(1.0)
-        # No choice of as many tokens has more of the target's distribution than its own likeliest.
+        # No choice of as many tokens is more probable than the target's most likely ones.
         assert all(each.accepted[name] <= each.mass[first - 1] + 1e-12 for name in COVERING)
         assert each.accepted[COVERING[0]] <= each.accepted[label((BRANCHES, "match"))] + 1e-12
 
 
-def test_what_first_tokens_cover_is_the_mean_of_what_rounds_covered() -> None:
+def test_reported_first_token_mass_is_the_mean_over_rounds() -> None:
     plain, mixture = toy_drafter("factorized", 1, DEPTH, VOCAB), mixtures()
-    prompts = seen(plain, mixture)
+    prompts = texts(plain, mixture)
     rounds = [each for text in prompts.values() for each in text]
-    (cell,) = report([Cell(Setting(1.0), prompts)], seed=0)["cells"]
+    (cell,) = report([SettingRounds(Setting(1.0), prompts)], seed=0)["cells"]
     found = cell["first_tokens"]
     assert found["tokens"] == pytest.approx(sum(r.notes["first"] for r in rounds) / len(rounds))
     most = sum(r.mass[r.notes["first"] - 1] for r in rounds) / len(rounds)
@@ -155,14 +156,14 @@ def test_what_first_tokens_cover_is_the_mean_of_what_rounds_covered() -> None:
     assert len(set(covered.values())) == len(COVERING)
 
 
-def test_repeated_branches_are_counted_once() -> None:
-    twins = seen(first_branch(mixtures(2, "repeated")), mixtures(2, "repeated"))
+def test_equal_branches_count_as_one_distinct_branch() -> None:
+    twins = texts(first_branch(mixtures(2, "repeated")), mixtures(2, "repeated"))
     assert all(each.notes["distinct"] == [1] * DEPTH for text in twins.values() for each in text)
 
 
-def test_a_lotterys_chains_and_chances_are_those_it_draws() -> None:
+def test_lottery_enumerates_its_chains_with_their_probabilities() -> None:
     found = mixtures(4, "repeated")._propose((0, 1), Sampling(1.0))
-    assert isinstance(found, Mixture)
+    assert isinstance(found, MixtureProposal)
     chances = {tuple(tree.token_list[1:]): chance for chance, tree in lottery(9, found)}
     assert sum(chances.values()) == pytest.approx(1.0)
     paths = found.greedy().tolist()
@@ -172,9 +173,9 @@ def test_a_lotterys_chains_and_chances_are_those_it_draws() -> None:
     assert all(tree.nodes == 2 for _, tree in lottery(9, found, 2))
 
 
-def test_trees_are_merged_by_their_paths() -> None:
-    one = TokenTree.of([9, 1, 2, 1], [-1, 0, 1, 0], [0, 1, 2, 1], [0.0] * 4)
-    two = TokenTree.of([9, 2, 1, 2], [-1, 0, 0, 2], [0, 1, 1, 2], [0.0] * 4)
+def test_merged_trees_keep_every_path() -> None:
+    one = TokenTree.from_lists([9, 1, 2, 1], [-1, 0, 1, 0], [0, 1, 2, 1], [0.0] * 4)
+    two = TokenTree.from_lists([9, 2, 1, 2], [-1, 0, 0, 2], [0, 1, 1, 2], [0.0] * 4)
     merged, places = merge(9, [one, two])
     merged.validate()
     assert merged.token_list == [9, 1, 2, 2]
@@ -185,19 +186,19 @@ def test_trees_are_merged_by_their_paths() -> None:
             assert [merged.token_list[i] for i in merged.path(place[node])] == theirs
 
 
-def test_the_second_drafter_must_propose_a_mixture() -> None:
+def test_a_second_drafter_without_mixture_is_refused() -> None:
     plain = toy_drafter("factorized", 1, DEPTH, VOCAB)
-    with pytest.raises(RequestError, match="give a dblast checkpoint"):
-        seen(plain, plain)
+    with pytest.raises(RequestError, match="use a dblast checkpoint"):
+        texts(plain, plain)
 
 
-def test_reports_hold_every_method_gain_and_setting() -> None:
+def test_reports_contain_every_method_gain_and_setting() -> None:
     plain, mixture = toy_drafter("factorized", 1, DEPTH, VOCAB), mixtures()
     settings = [Setting(1.0), Setting(1.5, 3, 0.8)]
     cells = [
-        Cell(
+        SettingRounds(
             each,
-            seen(
+            texts(
                 plain, mixture, 9, temperature=each.temperature, top_k=each.top_k, top_p=each.top_p
             ),
         )
@@ -228,16 +229,25 @@ def test_reports_hold_every_method_gain_and_setting() -> None:
     assert ours["ratio"]["value"] == pytest.approx(sums[0] / sums[1])
     assert label((MIXTURE, "ratio")) == ours["ours"]
     assert label((DRAWN, "ratio")) == ours["theirs"]
-    drawn = figure(found)
-    assert drawn is None or drawn.startswith("<svg")
+
+
+def test_figures_need_two_bins_of_entropy(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    gains = [{"ratio": {"value": 1.0 + n / 10}} for n in range(len(COMPARISONS))]
+    bins = [{"mean": mean, "gains": gains} for mean in (0.5, 1.5)]
+    path = tmp_path / "gains.svg"
+    assert not draw_gains({"by_entropy": bins[:1]}, path)
+    assert not path.exists()
+    assert draw_gains({"by_entropy": bins}, path)
+    assert "<svg" in path.read_text()
 
 
 GRID = (0.0, 1.0, 3.0)
 
 
 def tuned(policy: Any, rule: str) -> dict[str, Any]:
-    offers = candidates(policy, rule, Limits(9), GRID, 3)
-    replay = Replay(toy_target(1, VOCAB), [mixtures(3)], offers)
+    grow = candidate_trees(policy, rule, Limits(9), GRID, 3)
+    replay = Replay(toy_target(1, VOCAB), [mixtures(3)], grow)
     prompts = {str(s): replay.rounds(request(PROMPTS[s % 3], s)) for s in range(4)}
     return curve(1.0, prompts, GRID, 0)
 
@@ -251,22 +261,22 @@ def tuned(policy: Any, rule: str) -> dict[str, Any]:
         (Branches(), "match"),
     ],
 )
-def test_the_best_z_t_is_the_highest_point_of_its_curve(policy: Any, rule: str) -> None:
-    found = tuned(policy, rule)
-    values = {point["z_t"]: point["value"] for point in found["points"]}
-    assert values[found["best"]] == max(values.values())
-    assert found["gain"]["value"] == pytest.approx(values[found["best"]] / values[1.0])
-    assert found["rounds"] > 10
+def test_best_z_t_is_the_highest_point_of_its_curve(policy: Any, rule: str) -> None:
+    tuned_curve = tuned(policy, rule)
+    values = {point["z_t"]: point["value"] for point in tuned_curve["points"]}
+    assert values[tuned_curve["best"]] == max(values.values())
+    assert tuned_curve["gain"]["value"] == pytest.approx(values[tuned_curve["best"]] / values[1.0])
+    assert tuned_curve["rounds"] > 10
     if isinstance(policy, Lottery):
         assert len(set(values.values())) == len(GRID)
 
 
-def test_of_equal_candidates_the_trained_prior_is_kept() -> None:
-    same = {str(z_t): 0.5 for z_t in GRID}
-    rounds: Sequence[Seen] = [Seen(same, same, 1.0, (), {})]
-    found = curve(1.0, {"a": rounds, "b": rounds}, GRID, 0)
-    assert (found["best"], found["gain"]["value"]) == (1.0, 1.0)
-    better = evolve(rounds[0], accepted={**same, "3.0": 0.6})
+def test_equal_candidates_keep_the_trained_prior() -> None:
+    equal = {str(z_t): 0.5 for z_t in GRID}
+    rounds: Sequence[RoundAcceptance] = [RoundAcceptance(equal, equal, 1.0, (), {})]
+    tuned_curve = curve(1.0, {"a": rounds, "b": rounds}, GRID, 0)
+    assert (tuned_curve["best"], tuned_curve["gain"]["value"]) == (1.0, 1.0)
+    better = evolve(rounds[0], accepted={**equal, "3.0": 0.6})
     assert curve(1.0, {"a": [better], "b": rounds}, GRID, 0)["best"] == 3.0
-    with pytest.raises(RequestError, match="ask for more tokens"):
+    with pytest.raises(RequestError, match="raise --tokens"):
         curve(1.0, {"a": []}, GRID, 0)
