@@ -1,7 +1,7 @@
-"""Pipelines measured beside each other, and the reports about it.
+"""Benchmarks of pipelines beside each other, and their reports.
 
-`prompts` is what they decode, `contestants` who decodes, `measuring` runs them interleaved and
-writes each `records.Record` to a `journal`, `statistics` and `summary` turn records into numbers
-with intervals, and `reports` writes them: JSON, CSV, Markdown, Spec-Bench's lines, and one HTML
-page with the drawings of `figures`.
+`prompts` reads what is decoded, `contestants` loads what decodes, and `measuring` runs contestants
+interleaved and writes each `records.RequestRecord` to a `journal`. `statistics` and `summary` turn
+records into numbers with intervals. `reports` writes these as JSON, CSV, Markdown, Spec-Bench's
+lines, and one HTML page with the figures of `figures`.
 """

@@ -1,4 +1,4 @@
-"""Whether texts are plain decoding's, and by how little the target decided where they are not."""
+"""Where texts differ from plain decoding's, with the target's margin there."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,25 +6,29 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from draftwood.bench.contestants import Contestant
 from draftwood.bench.measuring import Plan
-from draftwood.bench.records import Record
+from draftwood.bench.records import RequestRecord
 from draftwood.core.interfaces import Target
 from draftwood.core.tree import TokenTree
 
-BOUNDS = {torch.float64: 1e-9, torch.float32: 1e-4}
-"""Margins below these are decided by rounding: a forward over a tree adds up in another order than
-one over a token does. In half precisions any difference may be, and is only shown."""
+ROUNDING_MARGINS = {torch.float64: 1e-9, torch.float32: 1e-4}
+"""Smaller margins are decided by rounding: a forward over a tree sums in another order than one
+over a token. In half precisions rounding can cause any difference, which is then only shown."""
 
 
 @frozen
-class Difference:
-    """Where a text left plain decoding's.
+class TextDifference:
+    """Where a text first differs from plain decoding's.
 
-    position: of the new token, from 0. margin: by how much the target preferred its most likely
-    token there to the second, in logits; None above temperature 0, where tokens are drawn, and
-    where one text only ended earlier. rounding: that margin is within what rounding explains.
-    promised: the contestant is a pipeline whose tokens must be plain decoding's.
+    Attributes:
+        contestant: Its name.
+        prompt: Id of the prompt.
+        repetition: From 0.
+        position: Of the new token, from 0.
+        margin: Between the target's two best logits there; None above temperature 0, where tokens
+            are drawn, and where one text only ended earlier.
+        rounding: Whether rounding explains this margin.
+        promised: Whether the contestant is a pipeline whose tokens must be plain decoding's.
     """
 
     contestant: str
@@ -37,43 +41,46 @@ class Difference:
 
     @property
     def broken(self) -> bool:
-        """Whether this should not have happened."""
+        """Whether it breaks what the contestant promises."""
         return self.promised and not self.rounding
 
 
-def differences(plan: Plan, records: Mapping[tuple[str, str, int], Record]) -> list[Difference]:
+def differences(
+    plan: Plan, records: Mapping[tuple[str, str, int], RequestRecord]
+) -> list[TextDifference]:
     """Every text that is not plain decoding's of the same prompt and repetition."""
     ids = plan.encoded()
     rows: dict[tuple[int, tuple[int, ...]], Tensor] = {}
-    found = []
+    result = []
     for name, prompt, repetition in plan.order():
-        each = plan.contestant(name)
+        contestant = plan.contestant(name)
         ours = records.get((name, prompt, repetition))
-        plain = records.get((each.plain, prompt, repetition))
+        plain = records.get((contestant.plain, prompt, repetition))
         if ours is None or plain is None or ours.tokens == plain.tokens:
             continue
         position = first_difference(ours.tokens, plain.tokens)
         before = (*ids[name, prompt], *plain.tokens[:position])
-        key = (id(each.target), before)
-        if key not in rows:  # every repetition of greedy text differs at one place
-            rows[key] = _row(each.target, before)
+        key = (id(contestant.target), before)
+        if key not in rows:  # repetitions of greedy text differ at the same place
+            rows[key] = _row(contestant.target, before)
         margin = None
         ended = position == min(len(ours.tokens), len(plain.tokens))
-        if not ended and each.about["generation"]["temperature"] == 0.0:
-            margin = _margin(rows[key])
-        bound = BOUNDS.get(rows[key].dtype)
-        found.append(
-            Difference(
+        if not ended and contestant.about["generation"]["temperature"] == 0.0:
+            first, second = rows[key].to(torch.float64).topk(2).values.tolist()
+            margin = first - second
+        bound = ROUNDING_MARGINS.get(rows[key].dtype)
+        result.append(
+            TextDifference(
                 name,
                 prompt,
                 repetition,
                 position,
                 margin,
                 rounding=bound is None or (margin is not None and margin < bound),
-                promised=each.parity and _is_ours(each),
+                promised=contestant.parity and contestant.about["kind"] != "baseline",
             )
         )
-    return found
+    return result
 
 
 def first_difference(ours: Sequence[int], theirs: Sequence[int]) -> int:
@@ -83,21 +90,11 @@ def first_difference(ours: Sequence[int], theirs: Sequence[int]) -> int:
     return next((position for position, (a, b) in pairs if a != b), shorter)
 
 
-def _is_ours(contestant: Contestant) -> bool:
-    return bool(contestant.about["kind"] != "baseline")
-
-
 def _row(target: Target, before: Sequence[int]) -> Tensor:
-    """(V,) logits after these ids. The last of them goes through a step of its own, as it did in
-    plain decoding."""
+    """(V,) logits after these ids. The last id has its own forward, as in plain decoding."""
     session = target.open()
     if len(before) == 1:
         return session.prefill(before).logits[-1]
     session.prefill(before[:-1])
     (forwarded,) = target.forward([(session, TokenTree.root(before[-1]))])
     return forwarded.logits[-1]
-
-
-def _margin(row: Tensor) -> float:
-    first, second = row.to(torch.float64).topk(2).values.tolist()
-    return float(first - second)

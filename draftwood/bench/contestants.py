@@ -1,4 +1,4 @@
-"""Who is measured: pipelines, plain decoding of the same target, and Hugging Face's ways."""
+"""What is measured: pipelines, plain decoding of the same target, and Hugging Face's methods."""
 
 import json
 import time
@@ -27,8 +27,13 @@ BASELINES = ("hf-generate", "hf-prompt-lookup", "hf-assisted")
 
 @frozen
 class Baselines:
-    """Which of BASELINES to measure. lookup_tokens: most that prompt lookup proposes. assistant:
-    a folder or hub name, for hf-assisted."""
+    """Which of BASELINES to measure.
+
+    Attributes:
+        names: Of BASELINES.
+        lookup_tokens: Most tokens that prompt lookup proposes.
+        assistant: Folder or hub name of the model for hf-assisted.
+    """
 
     names: tuple[str, ...] = ()
     lookup_tokens: int = 10
@@ -40,7 +45,7 @@ class Baselines:
             raise RequestError(f"no baseline {unknown[0]!r}; choices: {', '.join(BASELINES)}")
         if ("hf-assisted" in self.names) != (self.assistant is not None):
             raise RequestError(
-                "hf-assisted and an assistant model (--assistant) are given together or not at all"
+                "hf-assisted and an assistant model (--assistant) must be given together"
             )
 
 
@@ -48,10 +53,16 @@ class Baselines:
 class Contestant:
     """One way of decoding.
 
-    name: unique. plain: name of the plain decoding that it is compared with. hf: of Hugging
-    Face's generate, None if that is not measured. parity: its tokens must be plain's. about: JSON
-    values that say what it is. decode: (prompt, seed) -> Decoded. machine: what its controller
-    knows of the machine by now, None without one.
+    Attributes:
+        name: Unique.
+        plain: Name of the plain decoding that it is compared with.
+        hf: Name of Hugging Face's generate; None if that is not measured.
+        parity: Whether its tokens must be plain decoding's.
+        about: JSON values that describe it.
+        target: The model.
+        tokenizer: None without one.
+        decode: Called with a prompt and a seed.
+        machine: The current machine state of its controller; None without one.
     """
 
     name: str
@@ -67,7 +78,7 @@ class Contestant:
 
 @frozen
 class _Setting:
-    """What contestants must share to be compared with one plain decoding."""
+    """Contestants with equal settings are compared with one plain decoding."""
 
     target: TargetConfig
     runtime: RuntimeConfig
@@ -76,19 +87,19 @@ class _Setting:
 
 @define(eq=False)
 class _Loader:
-    """Loads each target once, and gives each contestant a name of its own."""
+    """Loads each target once, and gives each contestant a unique name."""
 
     registry: Registry | None
     clock: Callable[[], float]
     models: dict[tuple[TargetConfig, RuntimeConfig], tuple[Target, Any]] = field(factory=dict)
     names: set[str] = field(factory=set)
 
-    def name(self, wanted: str) -> str:
-        """`wanted`, or that with a number if it is taken."""
-        name, number = wanted, 1
+    def name(self, preferred: str) -> str:
+        """The preferred name, with a number if it is taken."""
+        name, number = preferred, 1
         while name in self.names:
             number += 1
-            name = f"{wanted}-{number}"
+            name = f"{preferred}-{number}"
         self.names.add(name)
         return name
 
@@ -103,11 +114,11 @@ class _Loader:
         self.models.setdefault(key, (pipeline.target, pipeline.tokenizer))
         tokenizer = pipeline.tokenizer
         if not config.generation.stop_strings:
-            pipeline.tokenizer = None  # text is made of tokens after the clock has stopped
+            pipeline.tokenizer = None  # tokens are decoded to text after the clock has stopped
         return pipeline, tokenizer
 
 
-def line_up(
+def load_contestants(
     sources: Sequence[str],
     settings: Iterable[str] = (),
     *,
@@ -116,36 +127,44 @@ def line_up(
     registry: Registry | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[Contestant]:
-    """The contestants of a benchmark, loaded: plain decodings, pipelines, baselines.
+    """Load the contestants of a benchmark: plain decodings, pipelines, baselines.
 
-    sources: builtin names or files. settings: overrides, of all of them. tokens: new tokens per
-    prompt, instead of what the pipelines say. Pipelines with equal `target` and `runtime` share
-    one loaded model; with equal `generation` too, one plain decoding, which is added where none
-    of the sources is plain.
-    Raises what `load_pipeline` raises, before any weights load where it can.
+    Pipelines with equal `target` and `runtime` share one loaded model. With equal `generation` too
+    they share one plain decoding, which is added if none of the sources is plain.
+
+    Args:
+        sources: Builtin names or files.
+        settings: Overrides for all of them.
+        tokens: New tokens per prompt; None for what the pipelines say.
+        baselines: Hugging Face's methods to measure.
+        registry: Of plugins; None for the installed ones.
+        clock: Seconds.
+
+    Raises:
+        DraftwoodError: As `load_pipeline`, before any weights load if possible.
     """
     settings = tuple(settings)
     loader = _Loader(registry, clock)
     groups: dict[_Setting, dict[str, PipelineConfig]] = {}
     for source in sources:
         config = _config(source, settings, tokens, registry)
-        assert config.target is not None  # no caller brings a model
+        assert config.target is not None  # always given by a file
         key = _Setting(config.target, config.runtime, config.generation)
         groups.setdefault(key, {})[loader.name(Path(source).stem)] = config
-    found = [
+    contestants = [
         contestant
         for members in groups.values()
         for contestant in _group(members, baselines or Baselines(), loader)
     ]
     order = {"plain": 0, "pipeline": 1, "baseline": 2}
-    return sorted(found, key=lambda each: order[each.about["kind"]])
+    return sorted(contestants, key=lambda each: order[each.about["kind"]])
 
 
 def _config(
     source: str, settings: Sequence[str], tokens: int | None, registry: Registry | None
 ) -> PipelineConfig:
     config = load_config(source, settings, registry=registry)
-    # The seeds are the benchmark's: they must not tell two otherwise equal settings apart.
+    # Seeds come from the benchmark: two settings that differ in them are equal.
     changes: dict[str, Any] = {"seed": None, "logprobs": False}
     if tokens is not None:
         changes["max_new_tokens"] = tokens
@@ -157,7 +176,7 @@ def _config(
 def _group(
     members: dict[str, PipelineConfig], baselines: Baselines, loader: _Loader
 ) -> Iterator[Contestant]:
-    """Everyone who is compared with one plain decoding, that one first."""
+    """All that is compared with one plain decoding, that one first."""
     plain = next((name for name, config in members.items() if config.drafter is None), None)
     if plain is None:
         plain = loader.name("plain")
@@ -195,7 +214,7 @@ def _group(
 
 
 def about(config: PipelineConfig, kind: str) -> dict[str, Any]:
-    """JSON values that say what a pipeline is: its parts, with every option."""
+    """JSON values that describe a pipeline: its parts, with every option."""
     parts: dict[str, Any] = {"kind": kind, "source": config.source}
     for section in ("target", "generation", "runtime"):
         parts[section] = asdict(getattr(config, section))
@@ -207,10 +226,10 @@ def about(config: PipelineConfig, kind: str) -> dict[str, Any]:
 
 
 def _seed_parity(config: PipelineConfig) -> bool:
-    """Whether a seed gives plain decoding's tokens. Pipelines without a verifier have `match`."""
+    """Whether a seed gives plain decoding's tokens, as with `match`, the default verifier."""
     if config.verifier is None:
         return True
-    traits = config.verifier.plugin.traits(config.verifier.options)
+    traits = config.verifier.traits
     assert isinstance(traits, VerifierTraits)
     return traits.seed_parity
 
@@ -234,7 +253,7 @@ def _hf(
     generate = HFGenerate(target, options, tokenizer=tokenizer, clock=clock, **extra)
 
     def decode_by_hf(prompt: Sequence[int], seed: int) -> Decoded:
-        got = generate(prompt, seed)
-        return Decoded(got.tokens, got.seconds, got.first_seconds, got.first_tokens)
+        output = generate(prompt, seed)
+        return Decoded(output.tokens, output.seconds, output.first_seconds, output.first_tokens)
 
     return decode_by_hf

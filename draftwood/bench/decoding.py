@@ -1,11 +1,11 @@
-"""One request decoded by a pipeline, with everything that a report wants to know about it."""
+"""One request decoded by a pipeline, with everything that a report needs."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from attrs import frozen
 
-from draftwood.bench.records import Rounds
+from draftwood.bench.records import RoundColumns
 from draftwood.core.generation import Pipeline
 from draftwood.core.interfaces import BudgetController, ControllerState
 from draftwood.core.values import RoundStats
@@ -13,7 +13,7 @@ from draftwood.core.values import RoundStats
 
 @frozen(eq=False)
 class Decoded:
-    """As in `records.Record`; stats: of the rounds, for drawing; none kept for others' loops."""
+    """Fields as in `records.RequestRecord`; stats: of the rounds, for drawing."""
 
     tokens: tuple[int, ...]
     seconds: float
@@ -21,27 +21,33 @@ class Decoded:
     first_tokens: int
     finish_reason: str | None = None
     timings: dict[str, float] | None = None
-    rounds: Rounds | None = None
+    rounds: RoundColumns | None = None
     speculation: dict[str, Any] | None = None
     kernels: dict[str, int] | None = None
     near_ties: int | None = None
     stats: tuple[RoundStats, ...] = ()
 
 
-Seen = tuple[ControllerState[Any, Any] | None, RoundStats]
+ObservedRound = tuple[ControllerState[Any, Any] | None, RoundStats]
 
 
 def decode(
     pipeline: Pipeline, prompt: Sequence[int], seed: int, clock: Callable[[], float]
 ) -> Decoded:
-    """Step one request of `pipeline` to its end. clock: seconds, for the wall time.
+    """Step one request of `pipeline` to its end.
 
-    What the controller predicted is worked out afterwards, from the state it had before each
-    round: asking it costs no time that is measured.
+    The controller's forecasts are computed afterwards, from its state before each round, so that
+    they cost no measured time.
+
+    Args:
+        pipeline: To decode with.
+        prompt: Token ids.
+        seed: Of the request.
+        clock: Seconds, for the wall time.
     """
     engine = pipeline.engine
     run = engine.open(pipeline.request(prompt, seed=seed))
-    seen: list[Seen] = []
+    observed: list[ObservedRound] = []
     start = first = clock()
     while run.finish_reason is None:
         state = None
@@ -51,7 +57,7 @@ def decode(
         if step.stats is None:
             first = clock()
         else:
-            seen.append((state, step.stats))
+            observed.append((state, step.stats))
     end = clock()
     return Decoded(
         tokens=tuple(run.new_ids),
@@ -60,17 +66,19 @@ def decode(
         first_tokens=min(1, len(run.new_ids)),
         finish_reason=run.finish_reason,
         timings=dict(run.stats.seconds),
-        rounds=_rounds(engine.controller, seen),
+        rounds=_rounds(engine.controller, observed),
         speculation=pipeline.speculation(run),
         kernels=dict(run.stats.kernels),
         near_ties=run.stats.near_ties,
-        stats=tuple(stats for _, stats in seen),
+        stats=tuple(stats for _, stats in observed),
     )
 
 
-def _rounds(controller: BudgetController[Any, Any] | None, seen: Sequence[Seen]) -> Rounds:
-    rounds = Rounds()
-    for state, stats in seen:
+def _rounds(
+    controller: BudgetController[Any, Any] | None, observed: Sequence[ObservedRound]
+) -> RoundColumns:
+    rounds = RoundColumns()
+    for state, stats in observed:
         rounds.committed.append(stats.committed)
         rounds.accepted.append(stats.accepted)
         rounds.offered.append(stats.offered)
@@ -95,11 +103,14 @@ def _rounds(controller: BudgetController[Any, Any] | None, seen: Sequence[Seen])
 
 
 def best_in_hindsight(stats: RoundStats, seconds: Sequence[float]) -> int:
-    """The budget up to the verified one with most tokens per second, known what was accepted.
+    """The budget up to the verified one with most tokens per second, given what was accepted.
 
-    seconds: (N+1,) of a round by its budget. Growth order makes a smaller budget's accepted path
-    the part of this one that lies in it: a budget of n commits the accepted nodes up to n and a
-    bonus. The smallest of equal ones.
+    Nodes are in growth order, so a budget of n commits the accepted nodes up to n and a bonus. Of
+    equal budgets it is the smallest.
+
+    Args:
+        stats: Of the round.
+        seconds: (N+1,) of a round by its budget.
     """
     path = stats.verdict.accepted[1 : 1 + stats.accepted]
     candidates = (0, *path)

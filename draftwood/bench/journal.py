@@ -1,7 +1,8 @@
-"""Finished records on disk, a line each, so that an interrupted benchmark goes on where it was.
+"""Finished records on disk, a line each, so that an interrupted benchmark can continue.
 
-The first line says what is measured and on what. A line is written in one piece and flushed to
-the device before the next record begins; one that a crash has torn is dropped when it is read.
+The first line says what is measured and on which machine. Each line is written in one piece and
+flushed to the device before the next record begins. A line that a crash cut short is dropped when
+the file is read.
 """
 
 import json
@@ -10,44 +11,47 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from draftwood.bench.records import Record
+from draftwood.bench.records import RequestRecord
 from draftwood.core.errors import RequestError
 
 FORMAT = 1
 
 
 class Journal:
-    """The records of one benchmark. path: None keeps them in memory only.
+    """The records of one benchmark, those of an earlier run included.
 
-    header: everything that records must have in common to be compared; JSON values.
+    Args:
+        path: Of the file; None keeps records in memory only.
+        header: JSON values that all records must share to be compared.
+
+    Raises:
+        RequestError: The file belongs to another benchmark, or cannot be read or written.
     """
 
     def __init__(self, path: Path | None, header: Mapping[str, Any]) -> None:
-        """Reads what an earlier run left. Raises RequestError if that measured something else, or
-        if the file cannot be read or written."""
         self.path = path
-        self.records: dict[tuple[str, str, int], Record] = {}
+        self.records: dict[tuple[str, str, int], RequestRecord] = {}
         if path is None:
             return
-        head = _line({"format": FORMAT, **header})
+        first_line = _line({"format": FORMAT, **header})
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            kept = path.read_bytes() if path.exists() else b""
-            whole = kept[: kept.rfind(b"\n") + 1]
-            if len(whole) < len(kept):
-                os.truncate(path, len(whole))
-            lines = whole.splitlines()
+            content = path.read_bytes() if path.exists() else b""
+            complete = content[: content.rfind(b"\n") + 1]
+            if len(complete) < len(content):
+                os.truncate(path, len(complete))
+            lines = complete.splitlines()
             if lines:
-                self._check(json.loads(lines[0]), json.loads(head))
+                self._check(json.loads(lines[0]), json.loads(first_line))
             else:
-                self._write(head)
+                self._write(first_line)
         except (OSError, ValueError) as error:
             raise RequestError(f"{path}: {error}") from error
         for number, line in enumerate(lines[1:], 2):
             self._read(number, line)
 
-    def append(self, record: Record) -> None:
-        """Keep a record; when this returns it survives a crash."""
+    def append(self, record: RequestRecord) -> None:
+        """Keep a record; it survives a crash once this returns."""
         self.records[record.key] = record
         if self.path is not None:
             self._write(_line(record.as_dict()))
@@ -63,20 +67,20 @@ class Journal:
 
     def _read(self, number: int, line: bytes) -> None:
         try:
-            record = Record.from_dict(json.loads(line))
+            record = RequestRecord.from_dict(json.loads(line))
         except (ValueError, KeyError, TypeError) as error:
             raise RequestError(
-                f"{self.path}:{number}: not a record of a benchmark ({error}); give another --out"
+                f"{self.path}:{number}: not a record of a benchmark ({error}); choose another --out"
             ) from error
         self.records[record.key] = record
 
-    def _check(self, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-        keys = sorted({*found, *wanted})
-        other = [key for key in keys if found.get(key) != wanted.get(key)]
-        if other:
+    def _check(self, stored: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+        keys = sorted({*stored, *expected})
+        different = [key for key in keys if stored.get(key) != expected.get(key)]
+        if different:
             raise RequestError(
-                f"{self.path} holds another benchmark: {', '.join(other)} differ; "
-                "give another --out, or remove that folder"
+                f"{self.path} holds another benchmark: {', '.join(different)} differ; "
+                "choose another --out, or remove that folder"
             )
 
 

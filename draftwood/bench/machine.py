@@ -1,4 +1,4 @@
-"""What numbers were measured on."""
+"""The machine that numbers were measured on."""
 
 import os
 import platform
@@ -10,7 +10,7 @@ import draftwood
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers hold for. Imports torch."""
+    """Hardware and versions, as JSON values. Imports torch."""
     import torch
 
     return {

@@ -1,12 +1,12 @@
-"""The most memory that something took."""
+"""Peak memory of a request."""
 
 from pathlib import Path
 
 _CLEAR, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 
 
-def forget_peak() -> None:
-    """Start measuring `peak` anew, where the system can."""
+def reset_peak_memory() -> None:
+    """Start measuring `peak_memory` again, where the system can."""
     import torch
 
     if torch.cuda.is_available():
@@ -18,9 +18,11 @@ def forget_peak() -> None:
         return
 
 
-def peak() -> int | None:
-    """Most bytes since `forget_peak`: of tensors on the accelerator if there is one, else of the
-    whole process, models included. None where the system does not say."""
+def peak_memory() -> int | None:
+    """Most bytes since `reset_peak_memory`; None where the system does not tell.
+
+    On an accelerator these are its tensors, else the whole process, models included.
+    """
     import torch
 
     if torch.cuda.is_available():

@@ -1,6 +1,7 @@
-"""Prompts to measure with: the bundled sets, files of one's own, and published benchmarks."""
+"""Prompts to measure with: the bundled sets, own files, and published benchmarks."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -15,13 +16,16 @@ BUILTIN = ("code", "open")
 
 
 @frozen
-class Source:
+class PromptDataset:
     """How the rows of a published benchmark are read.
 
-    text: the field with the prompt; a list gives its first turn. group: the field that names the
-    task, if rows have one. more: a field that follows the prompt where it is not empty. verbatim:
-    the text is to be continued as it is, and is no instruction. data: (repository, configuration,
-    split) for the `datasets` library; None where only a file can be given.
+    Attributes:
+        text: Field with the prompt; of a list, the first turn is read.
+        group: Field that names the task; None without one.
+        more: Field that is appended to the prompt if it is not empty.
+        verbatim: Whether the text is continued as it is; else it is an instruction.
+        data: (repository, configuration, split) for the `datasets` library; None if the benchmark
+            is read from a file only.
     """
 
     text: str
@@ -31,25 +35,34 @@ class Source:
     data: tuple[str, str | None, str] | None = None
 
 
-SOURCES = {
-    "gsm8k": Source("question", data=("openai/gsm8k", "main", "test")),
-    "math-500": Source("problem", "subject", data=("HuggingFaceH4/MATH-500", None, "test")),
-    "humaneval": Source("prompt", verbatim=True, data=("openai/openai_humaneval", None, "test")),
-    "mbpp": Source("text", data=("google-research-datasets/mbpp", "full", "test")),
-    "mt-bench": Source("turns", "category"),
-    "alpaca": Source("instruction", more="input", data=("tatsu-lab/alpaca", None, "train")),
-    "spec-bench": Source("turns", "category"),
+PROMPT_DATASETS = {
+    "gsm8k": PromptDataset("question", data=("openai/gsm8k", "main", "test")),
+    "math-500": PromptDataset("problem", "subject", data=("HuggingFaceH4/MATH-500", None, "test")),
+    "humaneval": PromptDataset(
+        "prompt", verbatim=True, data=("openai/openai_humaneval", None, "test")
+    ),
+    "mbpp": PromptDataset("text", data=("google-research-datasets/mbpp", "full", "test")),
+    "mt-bench": PromptDataset("turns", "category"),
+    "alpaca": PromptDataset("instruction", more="input", data=("tatsu-lab/alpaca", None, "train")),
+    "spec-bench": PromptDataset("turns", "category"),
 }
-"""Benchmarks by name. MT-Bench and Spec-Bench come as `question.jsonl` in their repositories."""
+"""Benchmarks by name. MT-Bench and Spec-Bench are `question.jsonl` in their repositories."""
 
 KEYS = ("text", "prompt", "turns", "messages")
-"""What a line of an own file may hold, exactly one of them."""
+"""A line of an own file holds exactly one of these."""
 
 
 @frozen
 class Prompt:
-    """One prompt. id: unique in a benchmark. group: its task. content: text, or chat messages.
-    verbatim: text to go on from; else an instruction, for the chat template if there is one."""
+    """One prompt.
+
+    Attributes:
+        id: Unique in a benchmark.
+        group: Its task.
+        content: Text, or chat messages.
+        verbatim: Whether text is continued as it is; else it is an instruction, for the chat
+            template if there is one.
+    """
 
     id: str
     group: str
@@ -57,7 +70,11 @@ class Prompt:
     verbatim: bool = True
 
     def encode(self, tokenizer: Any | None) -> tuple[int, ...]:
-        """Token ids. Raises RequestError, naming the prompt, if it cannot be encoded."""
+        """Token ids.
+
+        Raises:
+            RequestError: It cannot be encoded.
+        """
         content: Any = self.content
         instruction = isinstance(content, str) and not self.verbatim
         if instruction and getattr(tokenizer, "chat_template", None):
@@ -74,18 +91,22 @@ class Prompt:
 def load_prompts(names: Sequence[str], limit: int | None = None) -> list[Prompt]:
     """The prompts of all `names`, at most `limit` of each.
 
-    A name is builtin:code, builtin:open, a .jsonl or .json file of one's own, NAME:FILE for a
-    published benchmark's file, or its NAME alone to load it with `datasets`.
-    Raises RequestError naming file and line of what cannot be read.
+    Args:
+        names: Each is builtin:code, builtin:open, a .jsonl or .json file, NAME:FILE for the file of
+            a published benchmark, or NAME alone to load it with `datasets`.
+        limit: None for all.
+
+    Raises:
+        RequestError: Something cannot be read; names the file and the line.
     """
     prompts: list[Prompt] = []
     for name in names:
         prompts += _load(name, limit)[:limit]
-    repeated = _repeated([prompt.id for prompt in prompts])
+    repeated = [name for name, n in Counter(prompt.id for prompt in prompts).items() if n > 1]
     if repeated:
-        raise RequestError(f"two prompts are called {repeated}; give each an id of its own")
+        raise RequestError(f"two prompts have the id {repeated[0]}; ids must be unique")
     if not prompts:
-        raise RequestError(f"{', '.join(names)}: there is no prompt in it")
+        raise RequestError(f"{', '.join(names)}: no prompt in it")
     return prompts
 
 
@@ -97,12 +118,12 @@ def _load(name: str, limit: int | None) -> list[Prompt]:
             raise RequestError(f"no bundled prompts {name!r}; choices: {choices}")
         text = (files("draftwood.bench") / "data" / f"{rest}.jsonl").read_text(encoding="utf-8")
         return [_own(row, name, number, rest) for number, row in _rows(text, name)]
-    if head in SOURCES:
-        source = SOURCES[head]
+    if head in PROMPT_DATASETS:
+        dataset = PROMPT_DATASETS[head]
         if rest:
             rows = _rows(_read(Path(rest)), rest)
-            return [_published(row, head, source, f"{rest}:{n}", n) for n, row in rows]
-        return _downloaded(head, source, limit)
+            return [_published(row, head, dataset, f"{rest}:{n}", n) for n, row in rows]
+        return _downloaded(head, dataset, limit)
     path = Path(name)
     return [_own(row, name, number, path.stem) for number, row in _rows(_read(path), name)]
 
@@ -111,7 +132,7 @@ def _read(path: Path) -> str:
     try:
         return path.expanduser().read_text(encoding="utf-8")
     except OSError as error:
-        benchmarks = ", ".join(SOURCES)
+        benchmarks = ", ".join(PROMPT_DATASETS)
         raise RequestError(
             f"{path}: {error.strerror}\n  prompts are builtin:code, builtin:open, a .jsonl file, "
             f"or NAME:FILE with NAME one of {benchmarks}"
@@ -127,10 +148,7 @@ def _rows(text: str, name: str) -> list[tuple[int, dict[str, Any]]]:
             rows = list(enumerate(json.loads(text), 1))
         else:
             lines = enumerate(text.split("\n"), 1)
-            rows = []
-            for number, line in lines:
-                if line.strip():
-                    rows.append((number, json.loads(line)))
+            rows = [(number, json.loads(line)) for number, line in lines if line.strip()]
     except ValueError as error:
         raise RequestError(f"{name}: not JSON lines ({error})") from error
     for number, row in rows:
@@ -140,11 +158,11 @@ def _rows(text: str, name: str) -> list[tuple[int, dict[str, Any]]]:
 
 
 def _own(row: Mapping[str, Any], name: str, number: int, group: str) -> Prompt:
-    given = [key for key in KEYS if key in row]
-    if len(given) != 1:
-        found = ", ".join(given) or f"none of them (keys: {', '.join(row)})"
-        raise RequestError(f"{name}:{number}: a prompt has one of {', '.join(KEYS)}; got {found}")
-    (key,) = given
+    keys = [key for key in KEYS if key in row]
+    if len(keys) != 1:
+        got = ", ".join(keys) or f"none of them (keys: {', '.join(row)})"
+        raise RequestError(f"{name}:{number}: a prompt has one of {', '.join(KEYS)}; got {got}")
+    (key,) = keys
     content: Any = row[key]
     if key == "messages":
         if not (isinstance(content, list) and all(isinstance(m, dict) for m in content)):
@@ -160,18 +178,20 @@ def _own(row: Mapping[str, Any], name: str, number: int, group: str) -> Prompt:
     )
 
 
-def _published(row: Mapping[str, Any], name: str, source: Source, where: str, n: int) -> Prompt:
-    if source.text not in row:
-        raise RequestError(f"{where}: {name} has a field {source.text!r}; got {', '.join(row)}")
-    text = _text(row[source.text], f"{where}: {source.text}")
-    if source.more and row.get(source.more):
-        text = f"{text}\n\n{row[source.more]}"
-    group = str(row.get(source.group, name)) if source.group else name
-    return Prompt(f"{name}-{n}", group, text, source.verbatim)
+def _published(
+    row: Mapping[str, Any], name: str, dataset: PromptDataset, where: str, n: int
+) -> Prompt:
+    if dataset.text not in row:
+        raise RequestError(f"{where}: {name} has a field {dataset.text!r}; got {', '.join(row)}")
+    text = _text(row[dataset.text], f"{where}: {dataset.text}")
+    if dataset.more and row.get(dataset.more):
+        text = f"{text}\n\n{row[dataset.more]}"
+    group = str(row.get(dataset.group, name)) if dataset.group else name
+    return Prompt(f"{name}-{n}", group, text, dataset.verbatim)
 
 
 def _text(value: Any, where: str) -> str:
-    """A text; of several turns the first, since later ones depend on the answers to it."""
+    """A text; of several turns the first, since later turns depend on the answers."""
     if isinstance(value, list) and value:
         value = value[0]
     if not isinstance(value, str) or not value:
@@ -179,8 +199,8 @@ def _text(value: Any, where: str) -> str:
     return value
 
 
-def _downloaded(name: str, source: Source, limit: int | None) -> list[Prompt]:
-    if source.data is None:
+def _downloaded(name: str, dataset: PromptDataset, limit: int | None) -> list[Prompt]:
+    if dataset.data is None:
         raise RequestError(f"{name} is read from a file: --prompts {name}:question.jsonl")
     try:
         from datasets import load_dataset
@@ -189,16 +209,7 @@ def _downloaded(name: str, source: Source, limit: int | None) -> list[Prompt]:
             f"loading {name} by name needs the `datasets` library "
             f"(pip install 'draftwood[data]'); or give its file: --prompts {name}:FILE"
         ) from error
-    repository, configuration, split = source.data
+    repository, configuration, split = dataset.data
     rows = load_dataset(repository, configuration, split=split)
     count = len(rows) if limit is None else min(limit, len(rows))
-    return [_published(rows[n], name, source, f"{repository}[{n}]", n + 1) for n in range(count)]
-
-
-def _repeated(names: Sequence[str]) -> str | None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            return name
-        seen.add(name)
-    return None
+    return [_published(rows[n], name, dataset, f"{repository}[{n}]", n + 1) for n in range(count)]

@@ -1,4 +1,4 @@
-"""What is kept of one prompt decoded once: plain values, so that a line of JSON holds it."""
+"""What is kept of one prompt decoded once: plain values, which fit on a line of JSON."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,16 +9,23 @@ from draftwood.core.stats import STAGES
 
 
 @frozen
-class Rounds:
-    """The rounds of one request, a column each, in order.
+class RoundColumns:
+    """The rounds of one request by column: entry i of each list belongs to round i.
 
-    committed, accepted, offered, grown, budget: counts as in `RoundStats`. drafted: whether the
-    drafter was asked; passes: how often its model ran. seconds: of the whole round; forward: of the
-    target's forward. expected_tokens,
-    expected_seconds: what the controller predicted for the tree that was verified, None where it
-    predicts nothing.
-    best: of the verified budgets, the one that would have given most tokens per predicted
-    second, known what was accepted.
+    Attributes:
+        committed: Tokens committed.
+        accepted: Draft tokens accepted.
+        offered: As in `RoundStats`, like `grown` and `budget`.
+        grown: Nodes grown.
+        budget: Nodes verified.
+        drafted: Whether the drafter ran.
+        seconds: Of the whole round.
+        forward: Seconds of the target's forward.
+        expected_tokens: Predicted by the controller for the verified tree; None without forecast.
+        expected_seconds: The same for the time.
+        best: The budget up to the verified one with most committed tokens per predicted second,
+            given what was accepted; None without forecast.
+        passes: Forwards of the drafter's model.
     """
 
     committed: list[int] = field(factory=list)
@@ -39,15 +46,31 @@ class Rounds:
 
 
 @frozen
-class Record:
+class RequestRecord:
     """One prompt decoded once by one contestant.
 
-    contestant, prompt: names. group: the prompt's task. prompt_tokens: its length. tokens: ids of
-    the new ones. seconds: wall time of the request. first_seconds, first_tokens: of which until
-    the first tokens were there, and how many those were. timings: seconds by stage, and rounds:
-    None where it was not draftwood that decoded. peak_memory: bytes. speculation: whether drafts
-    were made, and why not. drawing: an SVG of one of its trees. kernels, near_ties: as in
-    `RequestStats`, None where it was not draftwood that decoded.
+    Fields that only draftwood's engine can fill are None for other decoders.
+
+    Attributes:
+        contestant: Its name.
+        prompt: Id of the prompt.
+        group: The prompt's task.
+        repetition: From 0.
+        seed: Of the request.
+        prompt_tokens: Length of the prompt.
+        tokens: Ids of the new tokens.
+        text: The new tokens as text; None without a tokenizer.
+        finish_reason: Why decoding ended.
+        seconds: Wall time of the request.
+        first_seconds: Wall time until the first tokens.
+        first_tokens: How many those were.
+        peak_memory: Bytes.
+        timings: Seconds by stage.
+        rounds: Of the request.
+        speculation: Whether drafts were made; if not, why.
+        drawing: SVG of one of its trees.
+        kernels: Launches by name.
+        near_ties: As in `RequestStats`.
     """
 
     contestant: str
@@ -64,7 +87,7 @@ class Record:
     first_tokens: int
     peak_memory: int | None = None
     timings: dict[str, float] | None = None
-    rounds: Rounds | None = None
+    rounds: RoundColumns | None = None
     speculation: dict[str, Any] | None = None
     drawing: str | None = None
     kernels: dict[str, int] | None = None
@@ -72,17 +95,21 @@ class Record:
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """What there is only one record of."""
+        """Unique in a benchmark."""
         return self.contestant, self.prompt, self.repetition
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "Record":
-        """The inverse of `as_dict`. Raises KeyError, TypeError or ValueError for anything else."""
+    def from_dict(cls, data: Mapping[str, Any]) -> "RequestRecord":
+        """The inverse of `as_dict`.
+
+        Raises:
+            KeyError: For other JSON, like TypeError and ValueError.
+        """
         rounds = data["rounds"]
         timings = data["timings"]
         if timings is not None and set(timings) != set(STAGES):
             raise ValueError(f"stages {sorted(timings)} are not {sorted(STAGES)}")
-        return cls(**{**data, "rounds": None if rounds is None else Rounds(**rounds)})
+        return cls(**{**data, "rounds": None if rounds is None else RoundColumns(**rounds)})

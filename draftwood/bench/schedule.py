@@ -1,4 +1,4 @@
-"""In which order contestants decode."""
+"""The order in which contestants decode."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 def schedule(
     names: Sequence[str], prompts: int, repetitions: int
 ) -> Iterator[tuple[int, int, str]]:
-    """(repetition, prompt's index, name): every name on each prompt before the next prompt.
+    """Yield (repetition, prompt's index, name), with all names on a prompt before the next prompt.
 
-    What drifts (clock speed, temperature, other load) so meets all of them alike, and they can be
-    compared in pairs, prompt by prompt. Another one begins each time: no one always decodes on
-    what its predecessor left in the caches.
+    Drifts (clock speed, temperature, other load) then affect all names alike, and they can be
+    compared in pairs, prompt by prompt. The first name rotates, so that none always decodes with
+    the caches that the same other one leaves.
     """
     for repetition in range(repetitions):
         for prompt in range(prompts):

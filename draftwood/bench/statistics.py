@@ -1,4 +1,4 @@
-"""Medians, spreads and intervals. Everything random in it follows from a seed."""
+"""Medians, spreads and bootstrap intervals; resamples depend on a seed alone."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ RESAMPLES, LEVEL = 2000, 0.95
 
 @frozen
 class Spread:
-    """The middle of some numbers and how far they lie apart; count of them."""
+    """Median and quartiles of `count` numbers."""
 
     median: float
     low: float
@@ -20,7 +20,7 @@ class Spread:
 
 @frozen
 class Ratio:
-    """A ratio of two rates. low, high: its interval, None with fewer than two prompts."""
+    """A ratio with its interval, which is None with fewer than two prompts."""
 
     value: float
     low: float | None
@@ -28,7 +28,7 @@ class Ratio:
 
 
 def spread(values: Sequence[float]) -> Spread | None:
-    """Median and quartiles; None of nothing."""
+    """Median and quartiles; None without values."""
     if not values:
         return None
     low, median, high = np.percentile(np.asarray(values, dtype=float), [25, 50, 75]).tolist()
@@ -44,11 +44,16 @@ def rate(amounts: Sequence[float], seconds: Sequence[float], seed: int) -> Ratio
 def speedup(
     ours: Sequence[tuple[float, float]], theirs: Sequence[tuple[float, float]], seed: int
 ) -> Ratio:
-    """How many times our rate is theirs: (tokens, seconds) per prompt, paired.
+    """The ratio of our rate to theirs, pooled over prompts.
 
-    The rates are pooled over prompts. The interval is the percentile bootstrap over prompts, drawn
-    as pairs, so that what makes a prompt slow for both does not widen it; a prompt's repetitions
-    are not independent and stay together in its sums.
+    The interval is the percentile bootstrap over prompts, drawn as pairs, so that a prompt that is
+    slow for both does not widen it. The repetitions of a prompt are not independent and stay
+    together in its sums.
+
+    Args:
+        ours: (tokens, seconds) of each prompt.
+        theirs: The same prompts in the same order.
+        seed: Of the resamples.
     """
     if len(ours) != len(theirs):
         raise ValueError(f"{len(ours)} and {len(theirs)} prompts are not pairs")

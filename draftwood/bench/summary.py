@@ -1,28 +1,28 @@
-"""From records to the numbers of a report: per contestant, for each group of prompts and for all.
+"""The numbers of a report, from records: per contestant, for each group of prompts and for all.
 
-`summarise` gives the value that report.json holds; the other reports are views of it.
+`summarise` gives the content of report.json; the other reports are views of it.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from attrs import asdict
 
-from draftwood.bench.comparing import Difference
+from draftwood.bench.comparing import TextDifference
 from draftwood.bench.contestants import Contestant
 from draftwood.bench.measuring import Plan
-from draftwood.bench.records import Record, Rounds
+from draftwood.bench.records import RequestRecord, RoundColumns
 from draftwood.bench.statistics import LEVEL, RESAMPLES, Ratio, rate, speedup, spread
 from draftwood.core.stats import STAGES
-from draftwood.plugins.controllers.roofline.prices import Roof, value
+from draftwood.plugins.controllers.roofline.roof import Roof, evaluate
 
 OVERALL = "overall"
 
 FORMULAS = {
     "tokens_per_second": "sum of new tokens / sum of wall seconds, over prompts and repetitions; "
-    "wall seconds are of the whole request, prompt included",
+    "wall seconds cover the whole request, with the prompt",
     "ms_per_token": "per request 1000 (seconds - first_seconds) / (tokens - first_tokens): time "
     "per output token after the first ones; median and quartiles over requests",
     "speedup_over_plain": "tokens_per_second / that of plain decoding by the same engine, over "
@@ -33,21 +33,20 @@ FORMULAS = {
     "interval": f"percentile bootstrap over prompts, drawn in pairs, {RESAMPLES} resamples, "
     f"{LEVEL:.0%}; a prompt's repetitions stay together",
     "accepted_length.pooled": "sum of tokens committed by rounds / sum of rounds (tau, with the "
-    "bonus token of each round; the prefill's token is no round's)",
+    "bonus token of each round; the first token comes from the prefill, not from a round)",
     "accepted_length.by_request": "mean over requests of their own tokens / rounds",
     "accepted_length.pooled_without_bonus": "sum of accepted draft tokens / sum of rounds",
     "acceptance_by_depth": "for depth d: rounds that accepted at least d draft tokens / rounds "
-    "whose accepted path could have gone to depth d in the verified tree",
+    "whose verified tree allowed the accepted path to reach depth d",
     "budget.histogram": "rounds by the number of draft nodes verified",
     "timings": "seconds by stage, over all requests; share: of their sum",
-    "passes": "runs of the drafter's model, levels of a tree included / rounds",
-    "kernels": "launches by kernel / sum of rounds, of a verifier that brings its own; launches "
-    "for prompts are among them",
-    "near_ties": "decisions that rounding could have changed, over all requests, where a verifier "
+    "passes": "forwards of the drafter's model, levels of a tree included / rounds",
+    "kernels": "launches by kernel / sum of rounds; launches for prompts are included",
+    "near_ties": "decisions that rounding could have changed, over all requests, if the verifier "
     "counts them",
     "peak_memory": "largest of any request, bytes: on an accelerator its tensors, else the process",
     "forecast.seconds_error": "median over rounds of |expected - measured| / measured seconds",
-    "forecast.tokens": "mean tokens a round that the controller expected, and that were committed",
+    "forecast.tokens": "mean tokens a round: expected by the controller, and committed",
     "forecast.budget": "mean budget chosen, and mean of the best up to it in hindsight: most "
     "committed tokens per expected second",
 }
@@ -55,27 +54,35 @@ FORMULAS = {
 
 def summarise(
     plan: Plan,
-    records: Mapping[tuple[str, str, int], Record],
-    differences: Iterable[Difference],
+    records: Mapping[tuple[str, str, int], RequestRecord],
+    differences: Iterable[TextDifference],
     *,
     machine: Mapping[str, Any],
     command: str,
     reference: str | None = None,
 ) -> dict[str, Any]:
-    """Everything that report.json holds. records: those of the plan that there are so far.
-    reference: the name of a contestant that all are compared with, besides plain decoding."""
+    """The content of report.json.
+
+    Args:
+        plan: What is measured.
+        records: Those that exist so far, by key.
+        differences: Between texts and plain decoding's.
+        machine: What was measured on.
+        command: That was run.
+        reference: Name of a contestant that all are compared with, besides plain decoding.
+    """
     groups = list(dict.fromkeys(prompt.group for prompt in plan.prompts))
-    differ = list(differences)
-    kept = [records[key] for key in plan.order() if key in records]
+    differences = list(differences)
+    finished = [records[key] for key in plan.order() if key in records]
     results: dict[str, Any] = {}
     for each in plan.contestants:
-        mine = _View(each, plan, kept, differ, reference)
-        results[each.name] = {OVERALL: mine.numbers(None)}
+        view = _ContestantView(each, plan, finished, differences, reference)
+        results[each.name] = {OVERALL: view.numbers(None)}
         if len(groups) > 1:
-            results[each.name] |= {group: mine.numbers(group) for group in groups}
+            results[each.name] |= {group: view.numbers(group) for group in groups}
     return {
-        "partial": len(kept) < len(plan),
-        "done": len(kept),
+        "partial": len(finished) < len(plan),
+        "done": len(finished),
         "planned": len(plan),
         "command": command,
         "reference": reference,
@@ -95,72 +102,73 @@ def summarise(
         },
         "results": results,
         "rooflines": {
-            each.name: found
+            each.name: roofline
             for each in plan.contestants
-            if (found := _roofline(each, [r for r in kept if r.contestant == each.name]))
+            if (roofline := _roofline(each, [r for r in finished if r.contestant == each.name]))
         },
-        "differences": [asdict(each) for each in differ],
+        "differences": [asdict(each) for each in differences],
         "formulas": FORMULAS,
     }
 
 
-class _View:
-    """The records of one contestant, and of those it is compared with."""
+class _ContestantView:
+    """The records of one contestant, and of those that it is compared with."""
 
     def __init__(
         self,
         contestant: Contestant,
         plan: Plan,
-        records: Sequence[Record],
-        differences: Sequence[Difference],
+        records: Sequence[RequestRecord],
+        differences: Sequence[TextDifference],
         reference: str | None,
     ) -> None:
         self.contestant, self.seed, self.reference = contestant, plan.seed, reference
-        self.by_name: dict[str, dict[tuple[str, int], Record]] = {}
+        self.by_name: dict[str, dict[tuple[str, int], RequestRecord]] = {}
         for record in records:
-            mine = self.by_name.setdefault(record.contestant, {})
-            mine[record.prompt, record.repetition] = record
+            by_request = self.by_name.setdefault(record.contestant, {})
+            by_request[record.prompt, record.repetition] = record
         self.differences = [each for each in differences if each.contestant == contestant.name]
 
     def numbers(self, group: str | None) -> dict[str, Any]:
         """The results in one group, or overall."""
-        records = self._of(self.contestant.name, group)
-        mine = list(records.values())
-        sums = list(_by_prompt(records).values())
-        speeds = rate([s[0] for s in sums], [s[1] for s in sums], self.seed) if sums else None
+        by_request = self._requests(self.contestant.name, group)
+        records = list(by_request.values())
+        sums = list(_sums(records, "prompt").values())
+        tokens, seconds = [pair[0] for pair in sums], [pair[1] for pair in sums]
+        repetitions = sorted(_sums(records, "repetition").items())
         return {
-            "requests": len(mine),
-            "tokens": sum(len(record.tokens) for record in mine),
-            "tokens_per_second": speeds and asdict(speeds),
-            "tokens_per_second_by_repetition": _by_repetition(mine),
-            "ms_per_token": _asdict(spread(_milliseconds(mine))),
+            "requests": len(records),
+            "tokens": sum(len(record.tokens) for record in records),
+            "tokens_per_second": asdict(rate(tokens, seconds, self.seed)) if sums else None,
+            "tokens_per_second_by_repetition": [n / s for _, (n, s) in repetitions],
+            "ms_per_token": _asdict(spread(_milliseconds(records))),
             "speedup_over_plain": self._speedup(self.contestant.plain, group),
             "speedup_over_hf": self.contestant.hf and self._speedup(self.contestant.hf, group),
             "speedup_over_reference": self.reference and self._speedup(self.reference, group),
             "speedup_by_prompt": self._by_prompt(group),
-            "accepted_length": _accepted_length(mine),
-            "acceptance_by_depth": _by_depth(mine),
-            "budget": _budget(mine),
-            "passes": _passes(mine),
-            "timings": _timings(mine),
-            "peak_memory": max((r.peak_memory for r in mine if r.peak_memory), default=None),
-            "kernels": _kernels(mine),
-            "near_ties": sum(record.near_ties or 0 for record in mine),
-            "same_tokens": self._same(records, group),
-            "forecast": _forecast(mine),
+            "accepted_length": _accepted_length(records),
+            "acceptance_by_depth": _by_depth(records),
+            "budget": _budget(records),
+            "passes": _passes(records),
+            "timings": _timings(records),
+            "peak_memory": max((r.peak_memory for r in records if r.peak_memory), default=None),
+            "kernels": _kernels(records),
+            "near_ties": sum(record.near_ties or 0 for record in records),
+            "same_tokens": self._same(by_request, group),
+            "forecast": _forecast(records),
         }
 
-    def _of(self, name: str, group: str | None) -> dict[tuple[str, int], Record]:
+    def _requests(self, name: str, group: str | None) -> dict[tuple[str, int], RequestRecord]:
         records = self.by_name.get(name, {})
         return {key: r for key, r in records.items() if group is None or r.group == group}
 
     def _pairs(self, other: str, group: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
-        """(tokens, seconds) by prompt, ours and theirs, of the requests that both finished."""
-        ours, theirs = self._of(self.contestant.name, group), self._of(other, group)
+        """(tokens, seconds) by prompt, ours and theirs, over the requests that both finished."""
+        ours, theirs = self._requests(self.contestant.name, group), self._requests(other, group)
         both = [key for key in ours if key in theirs]
         return (
-            _by_prompt({key: ours[key] for key in both}),
-            _by_prompt({key: theirs[key] for key in both}),
+            _sums([ours[key] for key in both], "prompt"),
+            _sums([theirs[key] for key in both], "prompt"),
         )
 
     def _speedup(self, other: str, group: str | None) -> dict[str, Any] | None:
@@ -178,26 +186,30 @@ class _View:
         ]
         return _asdict(spread(ratios))
 
-    def _same(self, records: Mapping[tuple[str, int], Record], group: str | None) -> dict[str, Any]:
-        plain = self._of(self.contestant.plain, group)
+    def _same(
+        self, records: Mapping[tuple[str, int], RequestRecord], group: str | None
+    ) -> dict[str, Any]:
+        plain = self._requests(self.contestant.plain, group)
         compared = [key for key in records if key in plain]
-        differ = [d for d in self.differences if (d.prompt, d.repetition) in records]
-        margins = [d.margin for d in differ if d.margin is not None]
+        different = [d for d in self.differences if (d.prompt, d.repetition) in records]
+        margins = [d.margin for d in different if d.margin is not None]
         return {
             "promised": self.contestant.parity,
             "compared": len(compared),
-            "same": len(compared) - len(differ),
+            "same": len(compared) - len(different),
             "largest_margin": max(margins, default=None),
         }
 
 
-def _roofline(contestant: Contestant, records: Sequence[Record]) -> dict[str, Any] | None:
-    """Forward times as the controller has them at the middle context of its rounds, and the
-    forwards that rounds ran, by size. None of a controller without two roofs, or without rounds."""
-    prices, rounds = contestant.machine(), _rounds(records)
+def _roofline(contestant: Contestant, records: Sequence[RequestRecord]) -> dict[str, Any] | None:
+    """Forward times that the controller expects at the median context, and measured ones by size.
+
+    None for a controller without two roofs, or without rounds.
+    """
+    costs, rounds = contestant.machine(), _rounds(records)
     sizes = [budget + 1 for each in rounds for budget in each.budget]
-    seconds = [took for each in rounds for took in each.forward]
-    roof = getattr(prices, "roof", None)
+    seconds = [forward for each in rounds for forward in each.forward]
+    roof = getattr(costs, "forward_model", None)
     if not isinstance(roof, Roof) or len(seconds) != len(sizes) or not sizes:
         return None
     contexts = [
@@ -205,40 +217,35 @@ def _roofline(contestant: Contestant, records: Sequence[Record]) -> dict[str, An
     ]
     context = int(np.median(contexts))
     tokens = list(range(1, max(sizes) + 1))
-    ran: dict[int, list[float]] = {}
-    for size, took in zip(sizes, seconds, strict=True):
-        ran.setdefault(size, []).append(took)
+    by_size: dict[int, list[float]] = {}
+    for size, forward in zip(sizes, seconds, strict=True):
+        by_size.setdefault(size, []).append(forward)
     return {
         "context": context,
         "tokens": tokens,
-        "compute": [value(roof.compute, n, context) for n in tokens],
-        "memory": [value(roof.memory, n, context) for n in tokens],
-        "expected": [float(s) for s in prices.forward(np.array(tokens, dtype=float), context)],
+        "compute": [evaluate(roof.compute, n, context) for n in tokens],
+        "memory": [evaluate(roof.memory, n, context) for n in tokens],
+        "expected": [float(s) for s in costs.forward(np.array(tokens, dtype=float), context)],
         "rounds": [
             {"tokens": size, "count": len(times), "seconds": float(np.median(times))}
-            for size, times in sorted(ran.items())
+            for size, times in sorted(by_size.items())
         ],
     }
 
 
-def _by_prompt(records: Mapping[tuple[str, int], Record]) -> dict[str, tuple[float, float]]:
-    """(tokens, seconds) of each prompt, its repetitions added up."""
-    sums: dict[str, tuple[float, float]] = {}
-    for record in records.values():
-        tokens, seconds = sums.get(record.prompt, (0.0, 0.0))
-        sums[record.prompt] = (tokens + len(record.tokens), seconds + record.seconds)
+def _sums(
+    records: Iterable[RequestRecord], field: Literal["prompt", "repetition"]
+) -> dict[Any, tuple[float, float]]:
+    """Sums of (tokens, seconds) by a field of the records."""
+    sums: dict[Any, tuple[float, float]] = {}
+    for record in records:
+        key = getattr(record, field)
+        tokens, seconds = sums.get(key, (0.0, 0.0))
+        sums[key] = (tokens + len(record.tokens), seconds + record.seconds)
     return sums
 
 
-def _by_repetition(records: Iterable[Record]) -> list[float]:
-    sums: dict[int, tuple[float, float]] = {}
-    for record in records:
-        tokens, seconds = sums.get(record.repetition, (0.0, 0.0))
-        sums[record.repetition] = (tokens + len(record.tokens), seconds + record.seconds)
-    return [tokens / seconds for _, (tokens, seconds) in sorted(sums.items())]
-
-
-def _milliseconds(records: Iterable[Record]) -> list[float]:
+def _milliseconds(records: Iterable[RequestRecord]) -> list[float]:
     return [
         1000 * (r.seconds - r.first_seconds) / (len(r.tokens) - r.first_tokens)
         for r in records
@@ -246,19 +253,19 @@ def _milliseconds(records: Iterable[Record]) -> list[float]:
     ]
 
 
-def _rounds(records: Iterable[Record]) -> list[Rounds]:
-    """Of the requests that had rounds."""
+def _rounds(records: Iterable[RequestRecord]) -> list[RoundColumns]:
+    """The rounds of all requests that have any."""
     return [record.rounds for record in records if record.rounds]
 
 
-def _accepted_length(records: Iterable[Record]) -> dict[str, float] | None:
+def _accepted_length(records: Iterable[RequestRecord]) -> dict[str, float] | None:
     requests = _rounds(records)
     if not requests:
         return None
 
-    def mean(of: Callable[[Rounds], list[int]]) -> tuple[float, float]:
-        pooled = sum(sum(of(r)) for r in requests) / sum(map(len, requests))
-        return pooled, sum(sum(of(r)) / len(r) for r in requests) / len(requests)
+    def mean(column: Callable[[RoundColumns], list[int]]) -> tuple[float, float]:
+        pooled = sum(sum(column(r)) for r in requests) / sum(map(len, requests))
+        return pooled, sum(sum(column(r)) / len(r) for r in requests) / len(requests)
 
     (pooled, by_request) = mean(lambda rounds: rounds.committed)
     (drafts, drafts_by_request) = mean(lambda rounds: rounds.accepted)
@@ -270,7 +277,7 @@ def _accepted_length(records: Iterable[Record]) -> dict[str, float] | None:
     }
 
 
-def _by_depth(records: Iterable[Record]) -> list[dict[str, Any]]:
+def _by_depth(records: Iterable[RequestRecord]) -> list[dict[str, Any]]:
     offered = Counter(n for rounds in _rounds(records) for n in rounds.offered)
     accepted = Counter(n for rounds in _rounds(records) for n in rounds.accepted)
     rows = []
@@ -281,7 +288,7 @@ def _by_depth(records: Iterable[Record]) -> list[dict[str, Any]]:
     return rows
 
 
-def _budget(records: Iterable[Record]) -> dict[str, Any] | None:
+def _budget(records: Iterable[RequestRecord]) -> dict[str, Any] | None:
     budgets = [n for rounds in _rounds(records) for n in rounds.budget]
     if not budgets:
         return None
@@ -289,7 +296,7 @@ def _budget(records: Iterable[Record]) -> dict[str, Any] | None:
     return {"mean": sum(budgets) / len(budgets), "max": max(budgets), "histogram": histogram}
 
 
-def _timings(records: Iterable[Record]) -> dict[str, Any] | None:
+def _timings(records: Iterable[RequestRecord]) -> dict[str, Any] | None:
     timings = [record.timings for record in records if record.timings]
     if not timings:
         return None
@@ -301,13 +308,13 @@ def _timings(records: Iterable[Record]) -> dict[str, Any] | None:
     }
 
 
-def _passes(records: Iterable[Record]) -> float | None:
+def _passes(records: Iterable[RequestRecord]) -> float | None:
     passes = [n for rounds in _rounds(records) for n in rounds.passes]
     return sum(passes) / len(passes) if passes else None
 
 
-def _kernels(records: Iterable[Record]) -> dict[str, dict[str, float]]:
-    """By name; empty where the verifier brings none."""
+def _kernels(records: Iterable[RequestRecord]) -> dict[str, dict[str, float]]:
+    """Launches by name; empty without kernels."""
     records = list(records)
     launches: Counter[str] = Counter()
     for record in records:
@@ -320,8 +327,8 @@ def _kernels(records: Iterable[Record]) -> dict[str, dict[str, float]]:
     }
 
 
-def _forecast(records: Iterable[Record]) -> dict[str, Any] | None:
-    """How well the controller predicted, over the rounds that it predicted."""
+def _forecast(records: Iterable[RequestRecord]) -> dict[str, Any] | None:
+    """Errors of the controller's forecasts, over the rounds that have one."""
     rows = [
         row
         for rounds in _rounds(records)

@@ -10,7 +10,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from draftwood.bench.journal import Journal
     from draftwood.bench.measuring import Plan
-    from draftwood.bench.records import Record
+    from draftwood.bench.records import RequestRecord
 
 
 class Live:
@@ -41,7 +41,7 @@ class Live:
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def show(self, record: "Record") -> None:
+    def show(self, record: "RequestRecord") -> None:
         """`record` has just been added to the journal."""
         self._bar.update(self._task, description=record.prompt, completed=self._done())
         if self._console.is_terminal:
@@ -85,7 +85,7 @@ class _Sums:
         self.requests = self.tokens = self.rounds = self.committed = 0
         self.seconds = 0.0
 
-    def add(self, record: "Record") -> None:
+    def add(self, record: "RequestRecord") -> None:
         self.requests += 1
         self.tokens += len(record.tokens)
         self.seconds += record.seconds

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from attrs import frozen
 
-from draftwood.bench.contestants import Contestant, line_up
+from draftwood.bench.contestants import Contestant, load_contestants
 from draftwood.bench.prompts import Prompt
 from draftwood.cli import execute
 from draftwood.core import build
@@ -85,7 +85,7 @@ def lined_up(
     pipeline: Callable[..., str], clock: Callable[[], float]
 ) -> Callable[..., list[Contestant]]:
     """lined_up(names...) -> plain decoding and a pipeline per name, on the scripted clock."""
-    return lambda *names, **options: line_up(
+    return lambda *names, **options: load_contestants(
         [pipeline(name, nodes) for nodes, name in enumerate(names, 3)], clock=clock, **options
     )
 

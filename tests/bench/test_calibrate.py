@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from draftwood.bench.roofs import drawing
+from draftwood.bench.roofline_figures import calibration_svg
 from draftwood.cli.calibrate import JSON
 from draftwood.plugins.controllers.roofline.calibration import FITTED, HELD_OUT, calibrate
 from draftwood.testing.oracle import ScriptedCosts
@@ -46,7 +46,7 @@ def test_the_drawing_is_xml_with_every_point_and_a_line_per_context(draftwood, p
     assert all(0 < float(e.get("cx")) < width and 0 < float(e.get("cy")) < height for e in dots)
     curves = [e for e in root.iter() if e.tag.endswith("path") and e.get("class") == "line"]
     assert len(curves) == 5
-    assert path.read_text() == drawing(calibrate(ScriptedCosts(), 1))
+    assert path.read_text() == calibration_svg(calibrate(ScriptedCosts(), 1))
 
 
 def test_a_png_needs_matplotlib_and_says_so(draftwood, pipeline, tmp_path, monkeypatch):

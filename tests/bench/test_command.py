@@ -115,7 +115,7 @@ def test_a_pipeline_that_changes_the_text_fails(bench, monkeypatch):
     ("arguments", "message"),
     [
         (["--baseline", "hf-beam"], "no baseline 'hf-beam'; choices: hf-generate"),
-        (["--baseline", "hf-assisted"], "together or not at all"),
+        (["--baseline", "hf-assisted"], "must be given together"),
         (["--baseline", "hf-generate"], "OracleTarget is none"),
         (["--set", "tree.max_node=3"], "did you mean 'max_nodes'?"),
         (["--prompts", "builtin:poems"], "no bundled prompts"),

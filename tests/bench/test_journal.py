@@ -6,12 +6,12 @@ import pytest
 from attrs import evolve
 
 from draftwood.bench.journal import Journal
-from draftwood.bench.records import Record, Rounds
+from draftwood.bench.records import RequestRecord, RoundColumns
 from draftwood.core.errors import RequestError
 from draftwood.core.stats import STAGES
 
 HEADER = {"seed": 0, "machine": {"cores": 2}}
-RECORD = Record(
+RECORD = RequestRecord(
     contestant="a",
     prompt="p",
     group="g",
@@ -25,7 +25,7 @@ RECORD = Record(
     first_seconds=0.1,
     first_tokens=1,
     timings=dict.fromkeys(STAGES, 0.1),
-    rounds=Rounds([2], [1], [1], [4], [4], [True], [0.3], [1.5], [0.25], [1]),
+    rounds=RoundColumns([2], [1], [1], [4], [4], [True], [0.3], [1.5], [0.25], [1]),
 )
 SECOND = evolve(RECORD, prompt="q", rounds=None, timings=None)
 

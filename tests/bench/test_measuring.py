@@ -3,8 +3,8 @@
 import pytest
 from attrs import evolve
 
-from draftwood.bench.comparing import BOUNDS, differences
-from draftwood.bench.contestants import Baselines, line_up
+from draftwood.bench.comparing import ROUNDING_MARGINS, differences
+from draftwood.bench.contestants import Baselines, load_contestants
 from draftwood.bench.decoding import Decoded, best_in_hindsight
 from draftwood.bench.journal import Journal
 from draftwood.bench.measuring import Plan, measure
@@ -32,14 +32,14 @@ def test_contestants_meet_on_every_prompt_and_take_turns_to_begin():
 
 
 def test_equal_targets_are_loaded_once_and_plain_decoding_is_added(pipeline, small_target):
-    names = [each.name for each in line_up([pipeline("one"), pipeline("two", 8)])]
+    names = [each.name for each in load_contestants([pipeline("one"), pipeline("two", 8)])]
     assert names == ["plain", "one", "two"]
     assert small_target == ["small"]
 
 
 def test_other_targets_are_loaded_and_have_a_plain_decoding_of_their_own(pipeline, small_target):
     other = pipeline("two", extra="runtime: {dtype: bfloat16}\n")
-    found = line_up([pipeline("one"), other])
+    found = load_contestants([pipeline("one"), other])
     assert {each.name: each.plain for each in found} == {
         "plain": "plain",
         "one": "plain",
@@ -55,7 +55,7 @@ def test_another_temperature_shares_the_target_and_not_the_plain_decoding(tmp_pa
     for name, more in (("cold", ""), ("warm", ", temperature: 0.9")):
         text = SPEC % 4
         (tmp_path / f"{name}.yaml").write_text(text.replace("tokens: 12", f"tokens: 12{more}"))
-    found = line_up([str(tmp_path / "cold.yaml"), str(tmp_path / "warm.yaml")])
+    found = load_contestants([str(tmp_path / "cold.yaml"), str(tmp_path / "warm.yaml")])
     assert [each.name for each in found] == ["plain", "plain-2", "cold", "warm"]
     assert small_target == ["small"]
     assert all(each.parity for each in found)  # match keeps a seed's text
@@ -65,13 +65,13 @@ def test_a_plain_pipeline_given_is_the_plain_decoding(tmp_path, pipeline):
     (tmp_path / "mine.yaml").write_text(
         "target: {model: small}\ngeneration: {max_new_tokens: 12}\n"
     )
-    found = line_up([pipeline("one"), str(tmp_path / "mine.yaml")])
+    found = load_contestants([pipeline("one"), str(tmp_path / "mine.yaml")])
     assert [(each.name, each.plain) for each in found] == [("mine", "mine"), ("one", "mine")]
 
 
 def test_settings_apply_before_anything_loads(pipeline, small_target):
     with pytest.raises(ConfigError, match="max_nodes"):
-        line_up([pipeline("one")], ["tree.max_node=3"])
+        load_contestants([pipeline("one")], ["tree.max_node=3"])
     assert small_target == []
 
 
@@ -79,8 +79,8 @@ def test_settings_apply_before_anything_loads(pipeline, small_target):
     ("options", "message"),
     [
         ({"names": ("hf-beam",)}, "choices: hf-generate, hf-prompt-lookup, hf-assisted"),
-        ({"names": ("hf-assisted",)}, "together or not at all"),
-        ({"assistant": "some/model"}, "together or not at all"),
+        ({"names": ("hf-assisted",)}, "must be given together"),
+        ({"assistant": "some/model"}, "must be given together"),
     ],
 )
 def test_baselines_that_cannot_be_are_refused(options, message):
@@ -164,7 +164,7 @@ def stats_of(parents, accepted):
     depths = [0]
     for parent in parents[1:]:
         depths.append(depths[parent] + 1)
-    tree = TokenTree.of(list(range(len(parents))), parents, depths, [0.0] * len(parents))
+    tree = TokenTree.from_lists(list(range(len(parents))), parents, depths, [0.0] * len(parents))
     verdict = Verdict(tuple(accepted), 99)
     count = len(accepted) - 1
     return RoundStats(0, 0, 9, True, 5, tree.nodes, count, count + 1, tree, verdict, Timings())
@@ -222,4 +222,4 @@ def test_equal_texts_have_no_difference(lined_up):
 
 
 def test_bounds_are_of_full_precisions_only():
-    assert {str(dtype) for dtype in BOUNDS} == {"torch.float64", "torch.float32"}
+    assert {str(dtype) for dtype in ROUNDING_MARGINS} == {"torch.float64", "torch.float32"}

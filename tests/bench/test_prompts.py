@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from draftwood.bench.prompts import SOURCES, Prompt, load_prompts
+from draftwood.bench.prompts import PROMPT_DATASETS, Prompt, load_prompts
 from draftwood.core.errors import RequestError
 
 from .conftest import Letters
@@ -103,13 +103,13 @@ def test_benchmarks_by_name_come_from_the_datasets_library(monkeypatch):
         ("builtin:poems", [], "choices: builtin:code, builtin:open"),
         ("mt-bench", [], "--prompts mt-bench:question.jsonl"),
         ("/nowhere.jsonl", [], "/nowhere.jsonl: No such file or directory"),
-        (None, [], "there is no prompt in it"),
+        (None, [], "no prompt in it"),
         (None, [{"texts": "a"}], "own.jsonl:1: a prompt has one of text, prompt, turns, messages"),
         (None, [{"text": "a"}, {"text": "a", "turns": ["b"]}], "own.jsonl:2: a prompt has one of"),
         (None, [{"text": ""}], "own.jsonl:1: text: expected a text, got ''"),
         (None, [{"messages": ["hi"]}], "messages must be a list of objects"),
         (None, [["a"]], "own.jsonl"),
-        (None, [{"text": "a", "id": "x"}, {"text": "b", "id": "x"}], "two prompts are called x"),
+        (None, [{"text": "a", "id": "x"}, {"text": "b", "id": "x"}], "two prompts have the id x"),
         ("gsm8k", [{"query": "a"}], "gsm8k has a field 'question'; got query"),
     ],
 )
@@ -124,7 +124,7 @@ def test_what_cannot_be_read_is_refused_with_its_place(tmp_path, name, rows, mes
 
 def test_without_the_datasets_library_a_file_is_asked_for(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    for name, source in SOURCES.items():
+    for name, source in PROMPT_DATASETS.items():
         if source.data is not None:
             with pytest.raises(RequestError, match=f"--prompts {name}:FILE"):
                 load_prompts([name])

@@ -13,7 +13,7 @@ import pytest
 from attrs import evolve
 
 from draftwood.bench import reports
-from draftwood.bench.comparing import Difference, differences
+from draftwood.bench.comparing import TextDifference, differences
 from draftwood.bench.figures import Bar, Series, bars, lines, shares, steps
 from draftwood.bench.journal import Journal
 from draftwood.bench.machine import machine
@@ -107,7 +107,9 @@ def test_kernels_are_shown_where_they_ran_and_nowhere_else(measured, report, tmp
     plan, records = measured
     assert kernels(report) == []
     some = {
-        key: evolve(record, kernels={"walk": 3, "race": 2}, near=1) if key[0] == "two" else record
+        key: evolve(record, kernels={"walk": 3, "race": 2}, near_ties=1)
+        if key[0] == "two"
+        else record
         for key, record in records.items()
     }
     found = report_of(plan, some)
@@ -116,8 +118,8 @@ def test_kernels_are_shown_where_they_ran_and_nowhere_else(measured, report, tmp
     assert numbers["kernels"]["walk"] == {
         "launches": 3 * len(mine), "per_round": 3 * len(mine) / rounds,
     }  # fmt: skip
-    assert numbers["near"] == len(mine)
-    assert found["results"]["one"]["overall"]["near"] == 0
+    assert numbers["near_ties"] == len(mine)
+    assert found["results"]["one"]["overall"]["near_ties"] == 0
     assert [row[:3] for row in kernels(found)] == [
         ("two", "race", str(2 * len(mine))), ("two", "walk", str(3 * len(mine))),
     ]  # fmt: skip
@@ -158,8 +160,8 @@ def test_a_report_of_nothing_or_hardly_anything_can_be_written(measured, tmp_pat
 def test_texts_that_differ_are_counted_with_the_largest_margin(measured):
     plan, records = measured
     differ = [
-        Difference("one", "long", 0, 3, 0.02, False, True),
-        Difference("one", "long", 1, 3, 0.5, False, True),
+        TextDifference("one", "long", 0, 3, 0.02, False, True),
+        TextDifference("one", "long", 1, 3, 0.5, False, True),
     ]
     report = report_of(plan, records, differ)
     assert report["results"]["one"]["overall"]["same_tokens"] == {
@@ -300,12 +302,13 @@ def test_everyone_can_be_compared_with_a_reference(measured, report):
 def test_a_roofline_shows_the_sizes_that_rounds_verified(measured):
     from attrs import evolve
 
-    from draftwood.plugins.controllers.roofline.prices import Prices, Roof
+    from draftwood.plugins.controllers.roofline.cost_model import CostModel
+    from draftwood.plugins.controllers.roofline.roof import Roof
 
     plan, records = measured
-    prices = Prices(Roof((0.1, 0.05, 0, 0, 0), (0.2, 0.001, 0, 0, 0)))
+    costs = CostModel(Roof((0.1, 0.05, 0, 0, 0), (0.2, 0.001, 0, 0, 0)))
     priced = [
-        evolve(each, machine=lambda: prices) if each.name == "two" else each
+        evolve(each, machine=lambda: costs) if each.name == "two" else each
         for each in plan.contestants
     ]
     found = report_of(Plan(priced, PROMPTS, repeat=2), records)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from draftwood.bench.records import Record
+from draftwood.bench.records import RequestRecord
 from draftwood.bench.reports.page import page
 from draftwood.bench.reports.spec_bench import spec_bench
 from draftwood.bench.reports.tables import csv_table, markdown
@@ -15,7 +15,7 @@ from draftwood.core.errors import RequestError
 __all__ = ["csv_table", "markdown", "page", "spec_bench", "write"]
 
 
-def write(folder: Path, report: Mapping[str, Any], records: Sequence[Record]) -> list[Path]:
+def write(folder: Path, report: Mapping[str, Any], records: Sequence[RequestRecord]) -> list[Path]:
     """Write every form of a report into `folder`, each file whole or not at all.
 
     Returns the files. Raises RequestError if one cannot be written.

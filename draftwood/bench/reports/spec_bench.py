@@ -4,16 +4,16 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from draftwood.bench.records import Record
+from draftwood.bench.records import RequestRecord
 
 
-def spec_bench(report: Mapping[str, Any], records: Sequence[Record]) -> str:
+def spec_bench(report: Mapping[str, Any], records: Sequence[RequestRecord]) -> str:
     """A line per contestant and prompt, a choice per repetition, each of one turn.
 
     new_tokens, wall_time (seconds) and decoding_steps are lists over turns; accept_lengths are the
     tokens that each step committed, bonus included. Another's loop has no steps: none are listed.
     """
-    choices: dict[tuple[str, str], list[Record]] = {}
+    choices: dict[tuple[str, str], list[RequestRecord]] = {}
     for record in records:
         choices.setdefault((record.contestant, record.prompt), []).append(record)
     order = {name: rank for rank, name in enumerate(report["contestants"])}
@@ -31,7 +31,7 @@ def spec_bench(report: Mapping[str, Any], records: Sequence[Record]) -> str:
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
-def _choice(record: Record) -> dict[str, Any]:
+def _choice(record: RequestRecord) -> dict[str, Any]:
     lengths = record.rounds.committed if record.rounds else []
     return {
         "index": record.repetition,

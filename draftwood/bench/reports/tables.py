@@ -1,12 +1,20 @@
-"""The tables of a report: for a terminal, for Markdown, and flat for CSV."""
+"""The tables of a report: for a terminal, for Markdown, for the page, and flat for CSV."""
 
 import csv
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+from jinja2 import Environment, PackageLoader, select_autoescape
 
 from draftwood.bench.summary import OVERALL
 from draftwood.core.stats import STAGES
+
+TEMPLATES = Environment(
+    loader=PackageLoader("draftwood.bench"),
+    autoescape=select_autoescape(),
+    keep_trailing_newline=True,
+)
 
 COLUMNS = (
     "pipeline",
@@ -36,7 +44,7 @@ KERNELS = ("pipeline", "kernel", "launches", "a round")
 
 
 def columns(report: Mapping[str, Any]) -> tuple[str, ...]:
-    """COLUMNS, and before the last two more where everyone is compared with a reference."""
+    """COLUMNS, with two more before the last one where there is a reference."""
     reference = report["reference"]
     if reference is None:
         return COLUMNS
@@ -44,20 +52,19 @@ def columns(report: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def rows(report: Mapping[str, Any], group: str = OVERALL) -> list[tuple[str, ...]]:
-    """A row per contestant under `columns`; - where there is nothing to say."""
-    found = []
+    """A row per contestant under `columns`; - where there is no number."""
+    body = []
     for name, results in report["results"].items():
         *cells, last = _row(name, results[group])
         if report["reference"] is not None:
             ratio = results[group]["speedup_over_reference"]
             cells += [f"{ratio['value']:.2f}" if ratio else "-", interval(ratio)]
-        found.append((*cells, last))
-    return found
+        body.append((*cells, last))
+    return body
 
 
 def forecasts(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """A row under FORECAST per pipeline whose controller predicts; none is an empty list."""
-    found = {name: results[OVERALL]["forecast"] for name, results in report["results"].items()}
+    """A row under FORECAST per pipeline whose controller predicts."""
     return [
         (
             name,
@@ -68,13 +75,13 @@ def forecasts(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
             f"{forecast['chosen_budget']:.1f}",
             f"{forecast['best_budget']:.1f}",
         )
-        for name, forecast in found.items()
-        if forecast
+        for name, results in report["results"].items()
+        if (forecast := results[OVERALL]["forecast"])
     ]
 
 
 def kernels(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """A row under KERNELS per pipeline and kernel that it launched; none is an empty list."""
+    """A row under KERNELS per pipeline and kernel that it launched."""
     return [
         (name, kernel, str(ran["launches"]), f"{ran['per_round']:.1f}")
         for name, results in report["results"].items()
@@ -107,7 +114,7 @@ def interval(ratio: Mapping[str, Any] | None) -> str:
 
 
 def same(tokens: Mapping[str, Any]) -> str:
-    """Whether texts equal plain decoding's; how many do not, and the largest margin there."""
+    """Whether texts equal plain decoding's; if not, how many do, and the largest margin."""
     if not tokens["compared"]:
         return "-"
     differ = tokens["compared"] - tokens["same"]
@@ -116,53 +123,55 @@ def same(tokens: Mapping[str, Any]) -> str:
     if not tokens["promised"]:
         return "by distribution"
     margin = tokens["largest_margin"]
-    known = "" if margin is None else f", margin {margin:.1g}"
-    return f"{tokens['same']} of {tokens['compared']}{known}"
+    suffix = "" if margin is None else f", margin {margin:.1g}"
+    return f"{tokens['same']} of {tokens['compared']}{suffix}"
+
+
+Table = tuple[str, str, Sequence[str], Sequence[Sequence[str]]]
+"""Title, note, columns and rows."""
+
+
+def tables(report: Mapping[str, Any]) -> list[Table]:
+    """All prompts first, then each group of prompts, forecasts and kernels."""
+    names = report["groups"] if len(report["groups"]) > 1 else []
+    titles = {OVERALL: "All prompts" if names else "Results", **{name: name for name in names}}
+    head = columns(report)
+    return [
+        *((title, "", head, rows(report, group)) for group, title in titles.items()),
+        (
+            "What controllers expected",
+            "For controllers that predict: the median error of a round's time, tokens a round, and "
+            "the budget beside the best one up to it, given what was accepted.",
+            FORECAST,
+            forecasts(report),
+        ),
+        ("Kernels that ran", "How often each kernel was launched.", KERNELS, kernels(report)),
+    ]
 
 
 def markdown(report: Mapping[str, Any]) -> str:
-    """report.md: a table overall and per group, what it was measured on, what columns mean."""
-    parts = [f"# {report['command']}\n"]
-    if report["partial"]:
-        done, planned = report["done"], report["planned"]
-        parts.append(f"**Partial**: {done} of {planned} requests had finished.\n")
-    parts += [
-        f"## {g}\n\n{_markdown_table(columns(report), rows(report, g))}\n" for g in _groups(report)
-    ]
-    if predicted := forecasts(report):
-        parts.append(f"## What controllers expected\n\n{_markdown_table(FORECAST, predicted)}\n")
-    if launched := kernels(report):
-        parts.append(f"## Kernels that ran\n\n{_markdown_table(KERNELS, launched)}\n")
-    parts.append(f"Measured on {place(report)}.\n")
-    explained = [f"- `{name}`: {text}" for name, text in report["formulas"].items()]
-    parts.append("## How it is counted\n\n" + "\n".join(explained) + "\n")
-    return "\n".join(parts)
+    """report.md: every table, what it was measured on, and how it is counted."""
+    return TEMPLATES.get_template("report.md").render(
+        report=report,
+        place=place(report),
+        tables=[(title, head, body) for title, _, head, body in tables(report)],
+    )
 
 
 def place(report: Mapping[str, Any]) -> str:
-    """What the numbers hold for, in one line."""
-    on = report["machine"]
-    where = on["accelerator"] or on["processor"]
+    """What was measured on which machine, in one line."""
+    machine = report["machine"]
+    device = machine["accelerator"] or machine["processor"]
     prompts, repeat = len(report["prompts"]), report["repeat"]
     return (
-        f"{where}, {on['threads']} threads, torch {on['torch']}, transformers "
-        f"{on['transformers']}, draftwood {on['draftwood']}; {prompts} prompts, "
+        f"{device}, {machine['threads']} threads, torch {machine['torch']}, transformers "
+        f"{machine['transformers']}, draftwood {machine['draftwood']}; {prompts} prompts, "
         f"{repeat} {'repetition' if repeat == 1 else 'repetitions'}, seed {report['seed']}"
     )
 
 
-def _groups(report: Mapping[str, Any]) -> list[str]:
-    first: Mapping[str, Any] = next(iter(report["results"].values()))
-    return list(first)
-
-
-def _markdown_table(columns: tuple[str, ...], body: list[tuple[str, ...]]) -> str:
-    rule = ("---", *["---:"] * (len(columns) - 1))
-    return "\n".join(f"| {' | '.join(line)} |" for line in (columns, rule, *body))
-
-
 def csv_table(report: Mapping[str, Any]) -> str:
-    """report.csv: a line per contestant and group, numbers in full."""
+    """report.csv: a line per contestant and group, numbers unrounded."""
     lines = [
         {"contestant": name, "group": group, **dict(_flat(numbers))}
         for name, results in report["results"].items()
