@@ -1,4 +1,4 @@
-"""Registration of the bundled drafters: torch-free, and true to the checkpoints' configs."""
+"""Registration of the bundled drafters imports no torch and reads the checkpoints' configs."""
 
 import subprocess
 import sys
@@ -32,12 +32,12 @@ def test_traits_come_from_config_json_without_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-def test_the_form_of_a_dflash_distribution_is_its_generations() -> None:
+def test_form_of_dflash_depends_on_the_checkpoints_generation() -> None:
     assert traits("dflash", checkpoint=FIXTURES / "zlab/dflash").form == "factorized"
     assert traits("dflash", checkpoint=FIXTURES / "zlab/dflash2").form == "markov"
 
 
-def test_eagle3_says_what_it_reads_and_what_a_level_costs() -> None:
+def test_eagle3_traits_name_taps_and_a_forward_pass_per_level() -> None:
     found = traits("eagle3", checkpoint=FIXTURES / "speculators/eagle3", max_depth=5)
     assert found == DrafterTraits(
         form="autoregressive",
@@ -51,6 +51,6 @@ def test_eagle3_says_what_it_reads_and_what_a_level_costs() -> None:
     assert traits("eagle3", checkpoint="some/model").taps is None
 
 
-def test_draft_model_pays_a_pass_per_level_and_reads_no_layer() -> None:
+def test_draft_model_traits_name_a_forward_pass_per_level_and_no_taps() -> None:
     found = traits("draft_model", model="some/model")
     assert (found.form, found.pass_per_level, found.taps) == ("autoregressive", True, ())

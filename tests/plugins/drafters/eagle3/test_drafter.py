@@ -1,5 +1,4 @@
-"""eagle3 as a drafter: distributions along paths, the cache over rounds, and the text of whole
-pipelines."""
+"""`eagle3`: distributions along paths, the cache over rounds, and decoded tokens."""
 
 import json
 from functools import cache
@@ -23,7 +22,7 @@ from draftwood.plugins.drafters.eagle3.drafter import Eagle3, Eagle3Session, cho
 from draftwood.plugins.drafters.eagle3.proposal import Eagle3Proposal
 from draftwood.plugins.drafters.options import Eagle3Options
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
+FIXTURES = Path(__file__).parents[3] / "fixtures"
 TARGET, CHECKPOINT = FIXTURES / "zlab/target", FIXTURES / "speculators/eagle3"
 SAMPLING = Sampling(1.0)
 TEXT = [5, 17, 40, 41, 60, 3, 22, 71, 8, 30, 12, 44]
@@ -58,24 +57,24 @@ def propose(drafter: Eagle3, session: Eagle3Session, anchor: int) -> Eagle3Propo
 
 
 def fresh(drafter: Eagle3, target: Target, features: torch.Tensor, length: int) -> Eagle3Session:
-    """A session that was given the first `length` tokens at once."""
+    """A session after one commit of the first `length` tokens."""
     session = drafter.open(target, SAMPLING)
     session.commit(TEXT[:length], features[:length])
     return session
 
 
 def along(proposal: Eagle3Proposal, path: list[int]) -> torch.Tensor:
-    """(V,) distribution after `path`, one node a level."""
+    """(V,) distribution after `path`, one node per level."""
     at = proposal.root()
     for token in path:
         at = proposal.advance(at, torch.tensor([0]), torch.tensor([token]))
     return proposal.probs(at)[0]
 
 
-def test_a_branching_frontier_has_the_distributions_of_its_paths(
+def test_nodes_of_a_branching_tree_have_the_distributions_of_their_paths(
     drafter: Eagle3, target: Target, features: torch.Tensor
 ) -> None:
-    """Rows of one pass see their own path and no other, whatever was written between."""
+    """Rows attend to their own path only, whatever was written in between."""
     proposal = propose(drafter, fresh(drafter, target, features, 7), TEXT[7])
     root = proposal.root()
     one = proposal.advance(root, torch.tensor([0, 0, 0]), torch.tensor([9, 10, 11]))
@@ -91,7 +90,7 @@ def test_a_branching_frontier_has_the_distributions_of_its_paths(
     assert (distributions[0] - distributions[1]).abs().max() > 1e-2
 
 
-def test_distributions_lie_on_mapped_tokens_and_sum_to_one(
+def test_unmapped_tokens_have_probability_zero(
     drafter: Eagle3, target: Target, features: torch.Tensor
 ) -> None:
     proposal = propose(drafter, fresh(drafter, target, features, 5), TEXT[5])
@@ -108,7 +107,7 @@ def test_distributions_lie_on_mapped_tokens_and_sum_to_one(
 
 @pytest.mark.parametrize("at_once", [0, 2, 100])
 @pytest.mark.parametrize("pieces", [[1, 3, 2, 4], [4, 1, 1, 1, 3], [10]])
-def test_the_cache_after_many_rounds_is_that_of_one_prefill(
+def test_proposals_after_many_rounds_equal_those_after_one_prefill(
     drafter: Eagle3,
     target: Target,
     features: torch.Tensor,
@@ -116,7 +115,7 @@ def test_the_cache_after_many_rounds_is_that_of_one_prefill(
     at_once: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Rounds with drafts that were not taken, plain steps between, and forks leave no trace."""
+    """Rejected drafts, plain steps in between and forks change no later proposal."""
     monkeypatch.setattr(module, "MAX_WAITING", at_once)
     session, start = drafter.open(target, SAMPLING), 0
     for i, size in enumerate(pieces):
@@ -126,16 +125,15 @@ def test_the_cache_after_many_rounds_is_that_of_one_prefill(
             along(propose(drafter, session, TEXT[start]), [7, 9])
         if i % 2:
             session = session.fork()
-    left = session.commit(TEXT[start : start + 1], features[start : start + 1])
-    assert left is None
-    wanted = propose(drafter, fresh(drafter, target, features, start + 1), TEXT[start + 1])
+    session.commit(TEXT[start : start + 1], features[start : start + 1])
+    expected = propose(drafter, fresh(drafter, target, features, start + 1), TEXT[start + 1])
     found = propose(drafter, session, TEXT[start + 1])
-    assert found.committed == wanted.committed == start + 1
+    assert found.committed == expected.committed == start + 1
     for path in ([], [7], [7, 9]):
-        torch.testing.assert_close(along(found, path), along(wanted, path), atol=1e-5, rtol=0)
+        torch.testing.assert_close(along(found, path), along(expected, path), atol=1e-5, rtol=0)
 
 
-def test_an_advance_runs_one_pass_over_the_kept_nodes(
+def test_advance_runs_one_forward_pass_over_the_kept_nodes(
     drafter: Eagle3, target: Target, features: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows: list[int] = []
@@ -181,7 +179,7 @@ NEW = 28
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("tree", TREES)
-def test_trees_give_plain_decodings_tokens(tree: str, temperature: float) -> None:
+def test_every_tree_gives_the_tokens_of_plain_decoding(tree: str, temperature: float) -> None:
     fast = pipeline(TREES[tree])
     options = {"max_new_tokens": NEW, "temperature": temperature, "seed": 5, "eos_token_id": ()}
     accepted = rejected = 0
@@ -202,8 +200,8 @@ def test_drawn_chains_carry_the_distribution_they_were_drawn_from(verifier: str)
     assert result.stats.accepted > 0
 
 
-def test_other_taps_lower_acceptance() -> None:
-    """Negative control: With other taps the drafter loads, but is not the same drafter."""
+def test_other_tapped_layers_lower_acceptance() -> None:
+    """Negative control: with other taps the drafter loads, and its proposals are worse."""
 
     def accepted(**taps: object) -> int:
         drafter = {"use": "eagle3", "checkpoint": str(CHECKPOINT), "max_depth": 4, **taps}
@@ -213,7 +211,7 @@ def test_other_taps_lower_acceptance() -> None:
     assert accepted(taps=[5, 5, 5]) < 0.8 * accepted()
 
 
-def test_layers_out_of_range_are_refused_before_weights_load(tmp_path: Path) -> None:
+def test_tapped_layers_out_of_range_are_refused_before_weights_load(tmp_path: Path) -> None:
     text = (CHECKPOINT / "config.json").read_text().replace("    5\n", "    19\n")
     (tmp_path / "config.json").write_text(text)  # and no weights at all
     document = {
@@ -227,7 +225,7 @@ def test_layers_out_of_range_are_refused_before_weights_load(tmp_path: Path) -> 
         load_pipeline(document)
 
 
-def test_a_checkpoint_that_names_no_layers_needs_the_option() -> None:
+def test_checkpoints_without_tapped_layers_need_the_option() -> None:
     with pytest.raises(CheckpointError, match=r"set drafter.taps"):
         chosen_taps(Eagle3Options("some/checkpoint"), None)
     with pytest.raises(CheckpointError, match="has 2 layers"):
@@ -252,10 +250,9 @@ def test_a_target_of_another_width_is_refused() -> None:
         )
 
 
-def test_the_tree_is_the_proposals_own(
+def test_node_scores_are_sums_of_log_probabilities_along_paths(
     drafter: Eagle3, target: Target, features: torch.Tensor
 ) -> None:
-    """Scores of a grown tree are sums of the logs of its paths' distributions."""
     from draftwood.plugins.trees.best_first import BestFirst
     from draftwood.plugins.trees.options import BestFirstOptions
 

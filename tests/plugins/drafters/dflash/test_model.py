@@ -12,7 +12,7 @@ from draftwood.core.errors import CheckpointError
 from draftwood.plugins.drafters.dflash.config import DFlashConfig
 from draftwood.plugins.drafters.dflash.model import DFlashModel
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
+FIXTURES = Path(__file__).parents[3] / "fixtures"
 SETS = {
     "zlab/dflash": "zlab/dflash",
     "zlab/dflash2": "zlab/dflash2",
@@ -39,7 +39,7 @@ def first_block(model, target, expected, prompts, k):
 @pytest.mark.covers("block-start")
 @pytest.mark.parametrize("k", range(4))
 @pytest.mark.parametrize("layout", SETS)
-def test_block_logits_equal_the_recorded_ones(layout, k, target):
+def test_block_logits_equal_recorded_logits(layout, k, target):
     model = DFlashModel.from_folder(FIXTURES / layout)
     expected = load_file(FIXTURES / SETS[layout] / "expected.safetensors")
     prompts = json.loads((FIXTURES / SETS[layout] / "expected.json").read_text())
@@ -49,7 +49,7 @@ def test_block_logits_equal_the_recorded_ones(layout, k, target):
 
 
 @pytest.mark.parametrize("k", range(4))
-def test_selector_finds_the_recorded_candidates_and_path(k, target):
+def test_selector_gives_the_recorded_candidates_and_path(k, target):
     folder = FIXTURES / "zlab/dflash2"
     model = DFlashModel.from_folder(folder)
     expected = load_file(folder / "expected.safetensors")
@@ -79,10 +79,10 @@ def test_selector_finds_the_recorded_candidates_and_path(k, target):
             "is_causal": False,
         },
     ],
-    ids=["full", "causal", "sliding", "sliding both ways"],
+    ids=["full", "causal", "sliding", "sliding in both directions"],
 )
-def test_packed_blocks_equal_single_ones(layout, change, target, tmp_path):
-    """Training and inference compute the same thing, for every mask a config can ask for."""
+def test_packed_blocks_equal_single_blocks(layout, change, target, tmp_path):
+    """Training and inference compute the same states, for every mask of a config."""
     folder = edited(layout, tmp_path, **change)
     model = DFlashModel.from_folder(folder)
     features = torch.randn(2, 12, 192, generator=torch.Generator().manual_seed(1))
@@ -111,7 +111,7 @@ def edited(layout: str, tmp_path: Path, **change: object) -> Path:
     return folder
 
 
-def test_soft_cap_multiplier_and_top_level_keys(target, tmp_path):
+def test_soft_cap_and_multiplier_apply_and_keys_are_read_at_the_top_level(target, tmp_path):
     hidden = torch.randn(3, 64, generator=torch.Generator().manual_seed(3))
     head = target["lm_head.weight"]
     plain = DFlashModel.from_folder(FIXTURES / "zlab/dflash").logits(hidden, head)
@@ -148,7 +148,7 @@ def test_config_errors_name_file_and_key(change, key, tmp_path):
     assert str(folder / "config.json") in str(caught.value)
 
 
-def test_both_layouts_read_the_same_config():
+def test_zlab_and_speculators_layouts_give_the_same_config():
     ours = DFlashConfig.from_file(FIXTURES / "zlab/dflash")
     theirs = DFlashConfig.from_file(FIXTURES / "speculators/dflash")
     assert theirs.target_layer_ids == ours.target_layer_ids == (1, 2, 4)
@@ -185,7 +185,7 @@ def test_sharded_weights_load_and_pickles_are_refused(tmp_path):
 
 
 @pytest.mark.covers("draft-vocabulary")
-def test_reduced_vocabulary_brings_its_head_and_its_map(tmp_path):
+def test_reduced_vocabularies_need_their_own_head_and_offsets(tmp_path):
     """d2t holds offsets: target id = draft id + d2t[draft id]."""
     folder = edited("zlab/dflash", tmp_path, draft_vocab_size=32)
     weights = load_file(folder / "model.safetensors")

@@ -1,6 +1,6 @@
-"""A DFlash drafter's passes of fixed size, recorded once and replayed, are its passes.
+"""Captured work of a DFlash drafter, replayed, equals its uncaptured forward passes.
 
-There is no graph on a CPU; see `replaying` for what stands for one here.
+There are no graphs on a CPU: `replaying` records operations instead.
 """
 
 import gc
@@ -29,16 +29,16 @@ from draftwood.plugins.drafters.options import DFlashOptions, NgramOptions, Unio
 from draftwood.plugins.drafters.union.drafter import Union
 from draftwood.plugins.verifiers.match import Match
 
-ZLAB = Path(__file__).parents[2] / "fixtures" / "zlab"
-FEATURES, SIZE, LAYERS = 192, 8, 2  # of the fixtures: tapped columns, slots of a block, layers
+ZLAB = Path(__file__).parents[3] / "fixtures" / "zlab"
+FEATURES, SIZE, LAYERS = 192, 8, 2  # of the fixtures: tapped width, slots of a block, layers
 LAYERED = {
     "full": {},
     "causal": {"is_causal": True},
-    "one that slides": {
+    "one sliding layer": {
         "layer_types": ["full_attention", "sliding_attention"],
         "sliding_window": 9,
     },
-    "causal ones that slide": {
+    "causal sliding layers": {
         "layer_types": ["sliding_attention", "sliding_attention"],
         "sliding_window": 5,
         "is_causal": True,
@@ -60,7 +60,7 @@ def target():
 
 @pytest.fixture
 def drafter(tmp_path):
-    """drafter(layout, capture, ...) -> one of float64, bound; captured unless capture is None."""
+    """Builds a bound float64 drafter, captured unless `capture` is None."""
 
     def build(layout="dflash", capture=recorded, kernels=None, must=True, **change):
         folder = tmp_path / "-".join((layout, *map(str, change.values())))[:60].replace("/", " ")
@@ -106,7 +106,7 @@ def assert_same(sessions, anchor):
 
 @pytest.mark.parametrize("layout", ["dflash", "dflash2"])
 @pytest.mark.parametrize("layers", list(LAYERED))
-def test_replayed_blocks_are_the_blocks(drafter, layout, layers):
+def test_replayed_blocks_equal_uncaptured_blocks(drafter, layout, layers):
     change = LAYERED[layers]
     sessions = opened(drafter(layout, **change), drafter(layout, None, **change))
     for seed, rows in enumerate((13, 1, 3, SIZE, SIZE + 1, 2, 1)):
@@ -115,7 +115,7 @@ def test_replayed_blocks_are_the_blocks(drafter, layout, layers):
     assert set(sessions[0].cache.memory.forwards) == {Block, Commit}
 
 
-def test_contexts_that_outgrow_their_buffers_are_recorded_again(drafter, monkeypatch):
+def test_contexts_that_outgrow_their_memory_are_captured_again(drafter, monkeypatch):
     monkeypatch.setattr(graphs, "ROWS", 16)
     monkeypatch.setattr("draftwood.plugins.drafters.common.cache.FIRST", 16)
     sessions = opened(drafter(), drafter(capture=None))
@@ -126,7 +126,7 @@ def test_contexts_that_outgrow_their_buffers_are_recorded_again(drafter, monkeyp
     assert before == 16 < sessions[0].cache.memory.capacity
 
 
-def test_the_next_request_takes_over_what_was_recorded(drafter):
+def test_the_next_request_reuses_captured_work(drafter):
     recordings = []
     one = drafter(capture=lambda *call: recordings.append(1) or recorded(*call))
     plain = drafter(capture=None)
@@ -140,7 +140,7 @@ def test_the_next_request_takes_over_what_was_recorded(drafter):
     assert len(recordings) == 2  # a block and a commit
 
 
-def test_requests_and_forks_beside_each_other_have_memory_of_their_own(drafter):
+def test_concurrent_requests_and_forks_have_separate_memory(drafter):
     one, plain = drafter(), drafter(capture=None)
     pairs = [opened(one, plain), opened(one, plain)]
     for seed, pair in enumerate(pairs):
@@ -154,7 +154,7 @@ def test_requests_and_forks_beside_each_other_have_memory_of_their_own(drafter):
     assert len({pair[0].cache.stacks[0].data_ptr() for pair in pairs}) == 3
 
 
-def test_a_replay_keeps_what_the_one_before_returned(drafter):
+def test_a_replay_does_not_overwrite_earlier_results(drafter):
     sessions = opened(drafter())
     commit(sessions, 9, 0)
     (first,) = blocks(sessions, 1)
@@ -165,8 +165,8 @@ def test_a_replay_keeps_what_the_one_before_returned(drafter):
 
 
 @pytest.mark.parametrize("kind", [Block, Commit])
-def test_what_is_not_written_into_tensors_would_show(drafter, monkeypatch, kind):
-    """The comparison has power: a length that stays as it was recorded gives other states."""
+def test_a_stale_length_changes_replayed_blocks(drafter, monkeypatch, kind):
+    """Negative control: with the length of the recording, states differ."""
     sessions = opened(drafter(), drafter(capture=None))
     commit(sessions, 3, 0)
     assert_same(sessions, anchor=1)
@@ -178,7 +178,7 @@ def test_what_is_not_written_into_tensors_would_show(drafter, monkeypatch, kind)
     assert (found - expected).abs().max() > 1e-3
 
 
-def test_replayed_launches_are_counted(drafter):
+def test_replays_count_their_launches(drafter):
     kernels = Quiet()
     sessions = opened(drafter(kernels=kernels))
     commit(sessions, 3, 0)
@@ -188,7 +188,7 @@ def test_replayed_launches_are_counted(drafter):
     assert kernels.attended - before == LAYERS
 
 
-def test_tables_that_a_graph_reads_outlive_larger_ones(drafter):
+def test_captured_rotary_tables_outlive_larger_ones(drafter):
     one = drafter(capture=lambda launch, replayed: launch)
     sessions = opened(one)
     commit(sessions, 3, 0)
@@ -203,8 +203,8 @@ def test_tables_that_a_graph_reads_outlive_larger_ones(drafter):
 
 
 @pytest.mark.parametrize("kind", [Block, Commit])
-def test_tables_that_a_graph_reads_reach_as_far_as_its_buffers(drafter, kind):
-    """A graph reads the table that it was captured with, however far its context grows."""
+def test_captured_rotary_tables_cover_the_memorys_capacity(drafter, kind):
+    """A graph reads the table that it was captured with, however long its context becomes."""
     one = drafter()
     one.model.rotary.size = SIZE  # fewer positions than a new cache has room for
     one.model.rotary._tables.clear()
@@ -224,23 +224,23 @@ def refused(launch, replayed):
     raise RuntimeError("operation not permitted when stream is capturing")
 
 
-def test_what_cannot_be_captured_runs_as_it_did_and_says_so_once(drafter, caplog):
+def test_work_that_cannot_be_captured_runs_uncaptured_with_one_warning(drafter, caplog):
     sessions = opened(drafter(capture=refused, must=False), drafter(capture=None))
     for seed in range(3):
         commit(sessions, 3, seed)
         assert_same(sessions, anchor=seed)
-    said = [line for line in caplog.messages if "cannot be captured: operation not" in line]
-    assert len(said) == 1
+    warnings = [line for line in caplog.messages if "cannot be captured: operation not" in line]
+    assert len(warnings) == 1
 
 
-def test_where_capturing_is_demanded_its_failure_is_an_error(drafter):
+def test_failure_to_capture_is_an_error_where_capturing_is_required(drafter):
     sessions = opened(drafter(capture=refused))
     with pytest.raises(UnsupportedTarget, match=r"cannot be captured: .*graphs: off"):
         commit(sessions, 3, 0)
 
 
-def test_a_window_that_hides_parts_of_a_block_is_not_captured(drafter):
-    """Kernels measure windows backwards; one as wide as the block hides nothing ahead."""
+def test_windows_narrower_than_a_block_are_not_captured(drafter):
+    """Kernels apply windows backwards only; one as wide as the block hides nothing ahead."""
     sessions = opened(drafter(must=False, **NARROW), drafter(capture=None, **NARROW))
     commit(sessions, 12, 0)
     assert_same(sessions, anchor=1)
@@ -254,9 +254,9 @@ def test_a_window_that_hides_parts_of_a_block_is_not_captured(drafter):
     assert sessions[0].cache.memory.forwards
 
 
-def test_a_union_has_its_sources_captured_each_on_its_own():
+def test_a_union_captures_each_source_separately():
     union = Union(
-        UnionOptions(ngram=NgramOptions(), dflash=DFlashOptions(checkpoint=ZLAB / "dflash"))
+        UnionOptions.of(ngram=NgramOptions(), dflash=DFlashOptions(checkpoint=ZLAB / "dflash"))
     )
     capturing = Capturing(refused, must=False)
     union = union.bind(target()).capture(Quiet(), capturing)
@@ -265,18 +265,18 @@ def test_a_union_has_its_sources_captured_each_on_its_own():
     for source in session.sources:
         source.settle()
     _, dflash = union.sources
-    assert "operation not permitted" in dflash._captured.capturing.off
+    assert "operation not permitted" in dflash.drafter._captured.capturing.off
     assert capturing.off is None
 
 
 class Reading(Match):
-    """Judges on the host what was scored by replays."""
+    """A host verifier of replayed forward passes."""
 
     kernels = Quiet()
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_pipelines_replay_both_halves_and_say_what_plain_decoding_says(drafter, temperature):
+def test_pipelines_with_replays_give_the_tokens_of_plain_decoding(drafter, temperature):
     own = DFlash(DFlashOptions(checkpoint=ZLAB / "dflash"))
     pipeline = Pipeline(
         target(),

@@ -1,4 +1,4 @@
-"""Checkpoints described from config and headers, converted between layouts, refused in one line."""
+"""Describing checkpoints from config and headers, and converting them between layouts."""
 
 import json
 import logging
@@ -23,10 +23,10 @@ from draftwood.plugins.drafters.eagle3.model import Eagle3Model
 from draftwood.plugins.drafters.formats.convert import LAYOUTS, convert
 from draftwood.plugins.drafters.formats.describe import Mapped, Pairing, describe
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
+FIXTURES = Path(__file__).parents[3] / "fixtures"
 
 
-def test_each_published_kind_is_recognised() -> None:
+def test_each_published_format_is_recognised() -> None:
     zlab = describe(FIXTURES / "zlab/dflash")
     assert (zlab.format, zlab.algorithm) == ("zlab", "dflash")
     assert zlab.pairs_with == Pairing(None, 6, 64)
@@ -45,7 +45,7 @@ def test_each_published_kind_is_recognised() -> None:
     assert not any(d.problems for d in (zlab, second, speculators, eagle, model))
 
 
-def test_describing_reads_no_tensor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_describe_reads_no_tensor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("a tensor was read")
 
@@ -87,7 +87,7 @@ KINDS = {
     "speculators eagle3": ("speculators/eagle3", None, "eagle"),
     "eagle eagle3": ("speculators/eagle3", "eagle", "speculators"),
 }
-"""Every format of every algorithm: a fixture, the layout it is first converted to, and another."""
+"""Every format of every algorithm: a fixture, the layout to convert it to first, and another."""
 
 
 def made(kind: str, folder: Path) -> Path:
@@ -148,7 +148,7 @@ FAULTS: dict[str, tuple[Callable[[Path, str], object], str]] = {
         lambda folder, _: configured(folder, lambda c: c.update(draft_vocab_size=32)),
         r"needs its own lm_head.weight and d2t|d2t is \(64,\), and config.json makes it \(32,\)",
     ),
-    "cut off": (lambda folder, _: shortened(folder), "it was truncated"),
+    "truncated": (lambda folder, _: shortened(folder), "it was truncated"),
     "no weights": (
         lambda folder, _: (folder / "model.safetensors").unlink(),
         "neither model.safetensors nor model.safetensors.index.json",
@@ -158,11 +158,12 @@ FAULTS: dict[str, tuple[Callable[[Path, str], object], str]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_malformed_checkpoint_is_one_clear_problem(fault: str, kind: str, tmp_path: Path) -> None:
-    """Inspecting says it, loading and converting raise it, in the same words; nothing is loaded
-    or written."""
+def test_each_fault_of_a_checkpoint_gives_one_located_problem(
+    fault: str, kind: str, tmp_path: Path
+) -> None:
+    """`describe` lists it; loading and converting raise it in the same words, and write nothing."""
     if fault == "other vocabulary" and kind == "transformers dflash":
-        pytest.skip("this layout borrows the target's head, and says no vocabulary")
+        pytest.skip("this layout uses the target's head and has no vocabulary size")
     folder = made(kind, tmp_path / "checkpoint")
     load(folder)  # negative control
     spoil, message = FAULTS[fault]
@@ -179,14 +180,16 @@ def test_a_malformed_checkpoint_is_one_clear_problem(fault: str, kind: str, tmp_
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
 
 
-def meaning(folder: Path) -> dict[str, Any]:
+def config_fields(folder: Path) -> dict[str, Any]:
     config: Any = DFlashConfig if "dflash" in describe(folder).algorithm else Eagle3Config
-    said = attrs.asdict(config.from_file(folder))
-    return {key: value for key, value in said.items() if key not in ("layout", "source")}
+    fields = attrs.asdict(config.from_file(folder))
+    return {key: value for key, value in fields.items() if key not in ("layout", "source")}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_comes_back_from_every_other_layout_unchanged(kind: str, tmp_path: Path) -> None:
+def test_converting_there_and_back_changes_no_config_and_no_tensor(
+    kind: str, tmp_path: Path
+) -> None:
     first = made(kind, tmp_path / "first")
     found = describe(first)
     target = str(FIXTURES / "zlab/target")
@@ -198,14 +201,14 @@ def test_every_kind_comes_back_from_every_other_layout_unchanged(kind: str, tmp_
         assert describe(second).format == there
         assert not describe(second).problems
         load(second)
-        assert meaning(third) == meaning(first)
+        assert config_fields(third) == config_fields(first)
         back = load_file(third / "model.safetensors")
         assert back.keys() == weights.keys()
         for name, tensor in weights.items():
             assert torch.equal(back[name].view(torch.uint8), tensor.view(torch.uint8))
 
 
-def test_an_eagle_checkpoint_that_names_no_layers_says_what_to_set(tmp_path: Path) -> None:
+def test_eagle_checkpoints_without_tapped_layers_name_the_option_to_set(tmp_path: Path) -> None:
     folder = copied(tmp_path, "speculators/eagle3")
     configured(folder, lambda c: c.pop("eagle_aux_hidden_state_layer_ids"))
     (problem,) = describe(folder).problems
@@ -213,7 +216,7 @@ def test_an_eagle_checkpoint_that_names_no_layers_says_what_to_set(tmp_path: Pat
     Eagle3Model.from_folder(folder)  # it does load
 
 
-def test_what_is_of_no_known_kind_is_an_error(tmp_path: Path) -> None:
+def test_unknown_kinds_of_checkpoint_are_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(CheckpointError, match="of no known kind"):
         describe(tmp_path)
@@ -234,7 +237,7 @@ def test_what_is_of_no_known_kind_is_an_error(tmp_path: Path) -> None:
         (lambda b: b.replace(b'"shape":[64,192]', b'"shape":[64,193]'), "cannot lie at bytes"),
     ],
 )
-def test_a_headers_places_must_fill_the_file(
+def test_tensors_of_a_header_must_fill_the_file(
     spoil: Callable[[bytes], bytes], message: str, tmp_path: Path
 ) -> None:
     whole = (FIXTURES / "zlab/dflash/model.safetensors").read_bytes()
@@ -259,7 +262,7 @@ def sharded(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("shards", [False, True])
-def test_there_and_back_is_bitwise_on_weights_and_equal_on_meaning(
+def test_converting_between_zlab_and_speculators_copies_files_bitwise(
     shards: bool, tmp_path: Path
 ) -> None:
     first = copied(tmp_path)
@@ -278,7 +281,7 @@ def test_there_and_back_is_bitwise_on_weights_and_equal_on_meaning(
         assert not describe(folder).problems
 
 
-def test_the_layouts_count_layers_each_in_its_own_way(tmp_path: Path) -> None:
+def test_layouts_index_layers_by_their_own_conventions(tmp_path: Path) -> None:
     convert(FIXTURES / "zlab/dflash", tmp_path / "a", "speculators")
     convert(FIXTURES / "speculators/dflash", tmp_path / "b", "zlab")
     ours = json.loads((tmp_path / "a/config.json").read_text())
@@ -301,7 +304,7 @@ def test_the_layouts_count_layers_each_in_its_own_way(tmp_path: Path) -> None:
         ({"input_embedding_scale": 8.0}, "input_embedding_scale"),
     ],
 )
-def test_what_a_layout_cannot_say_is_not_dropped(
+def test_options_that_a_layout_cannot_represent_are_refused(
     change: dict[str, object], message: str, tmp_path: Path
 ) -> None:
     folder = copied(tmp_path)
@@ -312,7 +315,7 @@ def test_what_a_layout_cannot_say_is_not_dropped(
 
 
 @pytest.mark.parametrize("is_causal", [None, False])
-def test_sliding_layers_keep_their_direction(is_causal: bool | None, tmp_path: Path) -> None:
+def test_sliding_layers_keep_their_causality(is_causal: bool | None, tmp_path: Path) -> None:
     folder = copied(tmp_path)
     types = ["sliding_attention", "full_attention"]
     change = {"layer_types": types, "sliding_window": 6, "is_causal": is_causal}
@@ -323,7 +326,7 @@ def test_sliding_layers_keep_their_direction(is_causal: bool | None, tmp_path: P
     assert there.windows == (6, None)
 
 
-def test_only_what_has_the_layout_is_converted_to_it(tmp_path: Path) -> None:
+def test_unpublished_and_equal_layouts_are_refused(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(CheckpointError, match="dflash2, which is not published in the tran"):
         convert(FIXTURES / "zlab/dflash2", out, "transformers")
@@ -339,7 +342,7 @@ def test_only_what_has_the_layout_is_converted_to_it(tmp_path: Path) -> None:
     assert [path.name for path in out.iterdir()] == ["kept"]
 
 
-def test_a_vocabulary_that_a_checkpoint_does_not_say_is_the_targets(tmp_path: Path) -> None:
+def test_an_absent_vocabulary_size_is_read_from_the_target(tmp_path: Path) -> None:
     own = made("transformers dflash", tmp_path / "own")
     assert describe(own).vocabulary is None
     with pytest.raises(CheckpointError, match="pass the target's folder with --target"):
@@ -348,7 +351,7 @@ def test_a_vocabulary_that_a_checkpoint_does_not_say_is_the_targets(tmp_path: Pa
     assert describe(tmp_path / "out").vocabulary == Mapped(96, 96)
 
 
-def test_an_eagle_checkpoint_without_layers_is_converted_with_those_that_are_given(
+def test_eagle_checkpoints_without_tapped_layers_convert_with_given_taps(
     tmp_path: Path,
 ) -> None:
     folder = made("eagle eagle3", tmp_path / "eagle")
@@ -356,10 +359,10 @@ def test_an_eagle_checkpoint_without_layers_is_converted_with_those_that_are_giv
     with pytest.raises(CheckpointError, match="does not say which target layers"):
         convert(folder, tmp_path / "out", "speculators")
     convert(folder, tmp_path / "out", "speculators", taps=(1, 2, 4))
-    assert meaning(tmp_path / "out") == meaning(FIXTURES / "speculators/eagle3")
+    assert config_fields(tmp_path / "out") == config_fields(FIXTURES / "speculators/eagle3")
 
 
-def test_assistants_of_other_kinds_are_named_and_not_taken_for_language_models(
+def test_unsupported_assistants_are_named(
     tmp_path: Path,
 ) -> None:
     data = {"model_type": "gemma4_assistant", "architectures": ["Gemma4AssistantForCausalLM"]}
@@ -370,8 +373,8 @@ def test_assistants_of_other_kinds_are_named_and_not_taken_for_language_models(
 
 
 @pytest.mark.parametrize("window", [None, 6, 40])
-def test_transformers_own_class_gives_the_same_block(window: int | None, tmp_path: Path) -> None:
-    """Its network, loaded from what is written, against ours, loaded from the same folder."""
+def test_the_class_of_transformers_gives_the_same_block(window: int | None, tmp_path: Path) -> None:
+    """Its network and ours, loaded from the same converted folder."""
     from transformers.cache_utils import DFlashCache
     from transformers.models.muse_glimmer_assistant import MuseGlimmerAssistantModel
 
@@ -398,7 +401,7 @@ def test_transformers_own_class_gives_the_same_block(window: int | None, tmp_pat
 
 
 class Canary:
-    """A model of six layers whose layer l gives out the number l, wherever it is read."""
+    """A model of six layers; every output of layer l is filled with the number l."""
 
     def __init__(self) -> None:
         from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -410,19 +413,19 @@ class Canary:
         self.model = Qwen3ForCausalLM(Qwen3Config(**sizes, **heads)).eval()
         decoder = self.model.model
         for number, module in enumerate(decoder.layers):
-            self._say(module, number)
-        self._say(decoder.norm, 5)  # what is tapped of the last layer is behind the final norm
+            self._fill(module, number)
+        self._fill(decoder.norm, 5)  # the tap of the last layer is after the final norm
         self.target = wrap_model(self.model)
 
     @staticmethod
-    def _say(module: torch.nn.Module, number: int) -> None:
+    def _fill(module: torch.nn.Module, number: int) -> None:
         real = module.forward
 
-        def forward(*given: Any, **named: Any) -> Any:
-            said = real(*given, **named)
-            if isinstance(said, tuple):
-                return (torch.full_like(said[0], number), *said[1:])
-            return torch.full_like(said, number)
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            output = real(*args, **kwargs)
+            if isinstance(output, tuple):
+                return (torch.full_like(output[0], number), *output[1:])
+            return torch.full_like(output, number)
 
         module.forward = forward
 
@@ -443,11 +446,11 @@ def canary() -> Canary:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_taps_read_the_layers_that_the_format_means(
+def test_taps_read_the_layers_that_the_format_names(
     kind: str, canary: Canary, tmp_path: Path
 ) -> None:
     """z-lab and transformers name a layer, whose output is entry l + 1 of hidden_states; the
-    others name the entry. Read as the other convention has it, every number would be another."""
+    others name the entry. By the other convention every number would differ."""
     folder = made(kind, tmp_path / "checkpoint")
     taps = describe(folder).taps
     assert taps is not None
@@ -462,7 +465,7 @@ def test_taps_read_the_layers_that_the_format_means(
 
 
 @pytest.mark.parametrize("kind", ["zlab dflash", "eagle eagle3"])
-def test_pickled_weights_are_read_only_if_that_is_asked_for_and_then_with_a_warning(
+def test_pickled_weights_are_read_only_if_allowed_with_a_warning(
     kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = made(kind, tmp_path / "checkpoint")
@@ -479,7 +482,7 @@ def test_pickled_weights_are_read_only_if_that_is_asked_for_and_then_with_a_warn
     assert "is a pickle: it may run code" in caplog.text
 
 
-def test_headers_of_shards_are_read_together(tmp_path: Path) -> None:
+def test_headers_of_all_shards_are_merged(tmp_path: Path) -> None:
     folder = copied(tmp_path)
     whole = read_headers(folder)
     sharded(folder)

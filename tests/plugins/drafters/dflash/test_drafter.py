@@ -1,4 +1,4 @@
-"""dflash checkpoints in the published layouts decode as their own implementations did."""
+"""dflash checkpoints in the published layouts decode as in their own implementations."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from draftwood import load_pipeline
 from draftwood.core.errors import CompositionError, PairingError
 from draftwood.core.generation import Pipeline
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
+FIXTURES = Path(__file__).parents[3] / "fixtures"
 CHECKPOINTS = ["zlab/dflash", "zlab/dflash2", "speculators/dflash"]
 
 
@@ -36,7 +36,7 @@ def expected(checkpoint: str) -> list[dict[str, list[int]]]:
 
 @pytest.mark.covers("block-start")
 @pytest.mark.parametrize("checkpoint", CHECKPOINTS)
-def test_outputs_and_committed_per_round_are_the_published_ones(checkpoint: str) -> None:
+def test_chains_commit_the_recorded_tokens_of_each_round(checkpoint: str) -> None:
     chain = pipeline(checkpoint)
     for record in expected(checkpoint):
         found = chain.generate(record["prompt"], max_new_tokens=64, eos_token_id=())
@@ -48,7 +48,9 @@ def test_outputs_and_committed_per_round_are_the_published_ones(checkpoint: str)
 @pytest.mark.parametrize("checkpoint", CHECKPOINTS)
 @pytest.mark.parametrize("tree", ["chain", "best_first", "static"])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_trees_give_plain_decodings_tokens(checkpoint: str, tree: str, temperature: float) -> None:
+def test_every_tree_gives_the_tokens_of_plain_decoding(
+    checkpoint: str, tree: str, temperature: float
+) -> None:
     fast = pipeline(checkpoint, tree={"use": tree}, controller={"use": "fixed", "nodes": 24})
     plain = load_pipeline(
         {
@@ -81,8 +83,8 @@ def test_a_wider_tree_commits_more_per_round_than_the_chain() -> None:
 
 
 @pytest.mark.covers("tapped-layers")
-def test_wrong_taps_lower_acceptance(tmp_path: Path) -> None:
-    """Negative control: With other taps a drafter loads, but is not the same drafter."""
+def test_other_tapped_layers_lower_acceptance(tmp_path: Path) -> None:
+    """Negative control: with other taps the drafter loads, and its proposals are worse."""
     folder = FIXTURES / "zlab/dflash"
     config = json.loads((folder / "config.json").read_text())
     config["dflash_config"]["target_layer_ids"] = [0, 3, 5]
@@ -98,7 +100,7 @@ def test_wrong_taps_lower_acceptance(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("tapped-layers")
-def test_layers_out_of_range_are_refused_before_weights_load(tmp_path: Path) -> None:
+def test_tapped_layers_out_of_range_are_refused_before_weights_load(tmp_path: Path) -> None:
     config = json.loads((FIXTURES / "zlab/dflash/config.json").read_text())
     config["dflash_config"]["target_layer_ids"] = [1, 2, 17]
     config["num_target_layers"] = 18

@@ -1,4 +1,4 @@
-"""`dblast` decodes: its distribution is the network's mixture, and its text the target's."""
+"""`dblast` proposes the network's mixture, and decodes to the target's tokens."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ from draftwood.plugins.drafters.formats.convert import convert
 from draftwood.plugins.drafters.formats.describe import describe
 from draftwood.plugins.drafters.options import DBlastOptions
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
+FIXTURES = Path(__file__).parents[3] / "fixtures"
 DFLASH = FIXTURES / "zlab/dflash"
 RECORDS = json.loads((DFLASH / "expected.json").read_text())
 
@@ -56,11 +56,11 @@ def document(folder: Path, tree: str = "lottery", rule: str = "ratio", **drafter
     }
 
 
-ROOMY = Limits(24)
+LIMITS = Limits(24)
 
 
 def proposed(
-    pipeline: Pipeline, temperature: float = 1.0, limits: Limits = ROOMY
+    pipeline: Pipeline, temperature: float = 1.0, limits: Limits = LIMITS
 ) -> MixtureProposal:
     """The first round's proposal for a recorded prompt."""
     engine, ids = pipeline.engine, RECORDS[0]["prompt"]
@@ -75,7 +75,7 @@ def proposed(
     return found
 
 
-def test_the_proposal_is_the_networks_mixture(folder: Path) -> None:
+def test_the_proposal_is_the_mixture_of_the_network(folder: Path) -> None:
     pipeline = load_pipeline(document(folder))
     found, one = proposed(pipeline), proposed(load_pipeline(document(DFLASH)))
     assert found.logits.shape == (4, 7, 96)
@@ -88,7 +88,7 @@ def test_the_proposal_is_the_networks_mixture(folder: Path) -> None:
     assert short.prior.equal(found.prior)
 
 
-def test_z_t_is_the_options_else_the_checkpoints(folder: Path) -> None:
+def test_prior_temperature_comes_from_the_option_else_the_checkpoint(folder: Path) -> None:
     def z_t(**drafter: object) -> list[float]:
         pipeline = load_pipeline(document(folder, **drafter))
         return [proposed(pipeline, t).prior_temperature for t in (0.7, 0.85, 1.5)]
@@ -104,7 +104,9 @@ def test_z_t_is_the_options_else_the_checkpoints(folder: Path) -> None:
 
 @pytest.mark.parametrize("tree", ["best_first", "branches", "chain", "lottery", "sampled"])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_match_gives_plain_decodings_tokens(folder: Path, tree: str, temperature: float) -> None:
+def test_match_gives_the_tokens_of_plain_decoding(
+    folder: Path, tree: str, temperature: float
+) -> None:
     fast = load_pipeline(document(folder, tree, "match"))
     plain = load_pipeline(
         {
@@ -125,7 +127,7 @@ def test_match_gives_plain_decodings_tokens(folder: Path, tree: str, temperature
 
 
 @pytest.mark.parametrize(("tree", "rule"), [("lottery", "ratio"), ("sampled", "traversal")])
-def test_rejection_rules_run_and_accept_some(folder: Path, tree: str, rule: str) -> None:
+def test_rejection_rules_accept_and_reject_drafts(folder: Path, tree: str, rule: str) -> None:
     pipeline = load_pipeline(document(folder, tree, rule))
     stats = pipeline.generate(
         RECORDS[0]["prompt"], max_new_tokens=48, temperature=0.8, seed=1
@@ -134,8 +136,8 @@ def test_rejection_rules_run_and_accept_some(folder: Path, tree: str, rule: str)
     assert stats.rejected > 0
 
 
-def test_one_branch_decodes_as_dflash_does() -> None:
-    """A DFlash checkpoint under `dblast`: the same text, round for round."""
+def test_one_branch_decodes_like_dflash() -> None:
+    """A DFlash checkpoint under `dblast` commits the same tokens in every round."""
     ours = load_pipeline(document(DFLASH, "best_first", "match"))
     theirs = load_pipeline(
         {
@@ -149,12 +151,12 @@ def test_one_branch_decodes_as_dflash_does() -> None:
         assert one.stats.committed_per_round == other.stats.committed_per_round
 
 
-def test_a_selector_is_refused() -> None:
+def test_checkpoints_with_a_selector_are_refused() -> None:
     with pytest.raises(CheckpointError, match="use the drafter dflash"):
         DBlast(DBlastOptions(FIXTURES / "zlab/dflash2"))
 
 
-def test_a_checkpoint_with_branches_is_described_as_one(folder: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_with_branches_is_described_as_dblast(folder: Path, tmp_path: Path) -> None:
     found = describe(folder)
     assert (found.format, found.algorithm, found.block) == ("zlab", "dblast", 8)
     assert found.problems == ()

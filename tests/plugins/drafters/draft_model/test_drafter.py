@@ -1,5 +1,4 @@
-"""draft_model: distributions along paths, the session over rounds, vocabularies, and whole
-pipelines."""
+"""`draft_model`: distributions along paths, sessions over rounds, vocabularies, decoded tokens."""
 
 import json
 import shutil
@@ -23,7 +22,7 @@ from draftwood.plugins.drafters.draft_model import drafter as module
 from draftwood.plugins.drafters.draft_model.drafter import DraftModel, check_tokenizers
 from draftwood.plugins.drafters.options import DraftModelOptions
 
-TARGET = Path(__file__).parents[2] / "fixtures/zlab/target"
+TARGET = Path(__file__).parents[3] / "fixtures/zlab/target"
 TEXT = [5, 17, 40, 41, 60, 3, 22, 71, 8, 30, 12, 44]
 SIZES = {
     "hidden_size": 32,
@@ -54,7 +53,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def noisy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The target itself with noise on its weights: often right, not always."""
+    """The target with noise on its weights, whose drafts are often accepted."""
     model = AutoModelForCausalLM.from_pretrained(TARGET)
     torch.manual_seed(1)
     with torch.no_grad():
@@ -105,7 +104,9 @@ def distribution_of(folder: Path, text: list[int]) -> torch.Tensor:
         return model(torch.tensor([text])).logits[0, -1].softmax(-1)
 
 
-def test_a_branching_frontier_has_the_models_own_distributions(target: Target, small: Path) -> None:
+def test_nodes_of_a_branching_tree_have_the_models_distributions(
+    target: Target, small: Path
+) -> None:
     drafter = bound(target, small)
     session = drafter.open(target, Sampling(1.0))
     session.commit(TEXT[:7], None)
@@ -125,7 +126,7 @@ def test_a_branching_frontier_has_the_models_own_distributions(target: Target, s
 
 @pytest.mark.parametrize("at_once", [0, 100])
 @pytest.mark.parametrize("pieces", [[1, 3, 2, 4], [4, 1, 1, 1, 3]])
-def test_the_session_after_many_rounds_holds_the_text(
+def test_proposals_after_many_rounds_equal_the_models_distributions(
     target: Target, small: Path, pieces: list[int], at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_WAITING", at_once)
@@ -144,9 +145,7 @@ def test_the_session_after_many_rounds_holds_the_text(
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 
-def test_a_model_with_a_shorter_context_proposes_as_long_as_it_can(
-    target: Target, tmp_path: Path
-) -> None:
+def test_depth_is_limited_by_the_models_context(target: Target, tmp_path: Path) -> None:
     drafter = bound(target, save_model(tmp_path, max_position_embeddings=10))
     for length, depth in [(5, 5), (8, 2), (9, 1), (10, 0), (11, 0)]:
         session = drafter.open(target, Sampling(1.0))
@@ -158,7 +157,7 @@ def test_a_model_with_a_shorter_context_proposes_as_long_as_it_can(
 
 
 @pytest.mark.parametrize("rows", [96, 128])
-def test_padded_vocabularies_draft_no_padding(target: Target, tmp_path: Path, rows: int) -> None:
+def test_padding_rows_have_no_probability(target: Target, tmp_path: Path, rows: int) -> None:
     drafter = bound(target, save_model(tmp_path, vocab_size=rows))
     session = drafter.open(target, Sampling(1.0))
     session.commit(TEXT[:3], None)
@@ -167,8 +166,8 @@ def test_padded_vocabularies_draft_no_padding(target: Target, tmp_path: Path, ro
     assert float(probs.sum()) == pytest.approx(1.0, abs=1e-5)
 
 
-def test_a_smaller_padded_vocabulary_is_spread_over_the_targets(tmp_path: Path) -> None:
-    """The target pads to 128 rows; both know the same 96 tokens."""
+def test_a_smaller_vocabulary_is_scattered_to_the_target_s(tmp_path: Path) -> None:
+    """The target has 128 rows with padding; both have the same 96 tokens."""
     theirs = wrap_model(AutoModelForCausalLM.from_pretrained(save_model(tmp_path / "a", 128)))
     theirs.tokenizer = Words([f"w{i}" for i in range(96)])
     theirs.limit_vocabulary(96)
@@ -180,7 +179,7 @@ def test_a_smaller_padded_vocabulary_is_spread_over_the_targets(tmp_path: Path) 
     assert float(probs[96:].sum()) == 0.0
 
 
-def test_too_few_rows_for_the_targets_tokens_are_refused(target: Target, tmp_path: Path) -> None:
+def test_models_with_too_few_rows_are_refused(target: Target, tmp_path: Path) -> None:
     with pytest.raises(PairingError, match="rows for 90 tokens, and the target needs 96"):
         bound(target, save_model(tmp_path, vocab_size=90))
 
@@ -196,16 +195,16 @@ class Words:
         return len(self.words)
 
 
-def test_the_first_token_that_differs_is_named() -> None:
+def test_different_tokenizers_are_refused_naming_the_first_token_that_differs() -> None:
     ours = {"a": 0, "b": 1, "c": 2, "d": 3}
     check_tokenizers("small", ours, ours)
-    check_tokenizers("small", ours | {"<extra>": 4}, ours)  # only one of them has id 4
+    check_tokenizers("small", ours | {"<extra>": 4}, ours)  # only one vocabulary has id 4
     check_tokenizers("small", ours, ours | {"<extra>": 4})
     with pytest.raises(PairingError, match="id 1 is 'b' to it and 'x' to the target"):
         check_tokenizers("small", ours, {"a": 0, "x": 1, "y": 2, "d": 3})
 
 
-def test_another_tokenizer_is_refused_before_the_model_loads(tmp_path: Path) -> None:
+def test_another_tokenizer_is_refused_before_weights_load(tmp_path: Path) -> None:
     from tokenizers import Tokenizer, models
     from transformers import PreTrainedTokenizerFast
 
@@ -235,7 +234,9 @@ def pipeline(model: Path, tree: dict[str, object], verifier: str = "match") -> P
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("tree", ["chain", "best_first", "dynamic"])
-def test_trees_give_plain_decodings_tokens(noisy: Path, tree: str, temperature: float) -> None:
+def test_every_tree_gives_the_tokens_of_plain_decoding(
+    noisy: Path, tree: str, temperature: float
+) -> None:
     options = {"max_new_tokens": 24, "temperature": temperature, "seed": 5, "eos_token_id": ()}
     result = pipeline(noisy, {"use": tree}).generate(TEXT, **options)
     assert result.tokens == plain(temperature)
@@ -243,12 +244,12 @@ def test_trees_give_plain_decodings_tokens(noisy: Path, tree: str, temperature: 
     assert result.stats.rejected > 0
 
 
-def test_a_copy_of_the_target_is_always_accepted() -> None:
+def test_drafts_of_a_copy_of_the_target_are_always_accepted() -> None:
     result = pipeline(TARGET, {"use": "chain"}).generate(TEXT, max_new_tokens=21, eos_token_id=())
     assert result.stats.committed_per_round == [5, 5, 5, 5]
     drawn = pipeline(TARGET, {"use": "sampled"}, "ratio")
     sampled = drawn.generate(TEXT, max_new_tokens=21, temperature=1.0, seed=3, eos_token_id=())
-    assert sampled.stats.committed_per_round == [5, 5, 5, 5]  # q is p, so nothing is refused
+    assert sampled.stats.committed_per_round == [5, 5, 5, 5]  # q is p, so nothing is rejected
 
 
 @pytest.mark.parametrize("verifier", ["multi_round", "traversal"])
@@ -261,7 +262,7 @@ def test_drawn_trees_carry_the_distribution_they_were_drawn_from(
     assert result.stats.accepted > 0
 
 
-def test_a_folder_without_weights_is_a_checkpoint_error(target: Target, tmp_path: Path) -> None:
+def test_folders_without_weights_are_refused(target: Target, tmp_path: Path) -> None:
     shutil.copy(TARGET / "config.json", tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["vocab_size"] == 96
     with pytest.raises(CheckpointError, match="cannot be loaded"):

@@ -12,7 +12,7 @@ from draftwood.plugins.drafters.eagle3.drafter import Eagle3, Eagle3Session
 from draftwood.plugins.drafters.options import Eagle3Options
 from draftwood.testing.suites import DrafterSuite
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
+FIXTURES = Path(__file__).parents[3] / "fixtures"
 
 
 @cache

@@ -15,7 +15,7 @@ from draftwood.plugins.drafters.common.layers import Rotary
 from draftwood.plugins.drafters.eagle3.config import Eagle3Config
 from draftwood.plugins.drafters.eagle3.model import Eagle3Model
 
-CHECKPOINT = Path(__file__).parents[2] / "fixtures/speculators/eagle3"
+CHECKPOINT = Path(__file__).parents[3] / "fixtures/speculators/eagle3"
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def expected() -> dict[str, torch.Tensor]:
 
 
 def prefill(model, states, prompt, cache):
-    """All rows of a prompt at once: the state of each."""
+    """The states of all rows of a prompt, in one forward pass."""
     rows = len(prompt) - 1
     embeds = model.embed_tokens(prompt[1:])
     seen = torch.ones(rows, rows, dtype=torch.bool).tril()
@@ -38,13 +38,13 @@ def prefill(model, states, prompt, cache):
 
 
 @pytest.mark.parametrize("k", range(3))
-def test_both_steps_give_the_recorded_logits(k, expected):
+def test_first_and_second_steps_give_the_recorded_logits(k, expected):
     model = Eagle3Model.from_folder(CHECKPOINT)
     prompt, states = expected[f"prompt_{k}"][0], expected[f"features_{k}"][0]
     cache = ContextCache(model)
     first = prefill(model, states, prompt, cache)
     torch.testing.assert_close(model.logits(first), expected[f"logits_{k}"][0], atol=1e-4, rtol=0)
-    # Each second step is a branch of its own behind the prompt's rows.
+    # Each second step is a separate branch behind the prompt's rows.
     rows = len(prompt) - 1
     steps = rows - 2
     seen = torch.zeros(steps, rows + steps, dtype=torch.bool)
@@ -57,8 +57,8 @@ def test_both_steps_give_the_recorded_logits(k, expected):
     torch.testing.assert_close(model.logits(second), recorded, atol=1e-4, rtol=0)
 
 
-def test_a_feature_one_position_early_is_noticed(expected):
-    """Negative control: with the alignment wrong the logits are others."""
+def test_features_one_position_early_change_the_logits(expected):
+    """Negative control of the comparison with recorded logits."""
     model = Eagle3Model.from_folder(CHECKPOINT)
     prompt, states = expected["prompt_0"][0], expected["features_0"][0]
     wrong = prefill(model, states.roll(1, 0), prompt, ContextCache(model))
@@ -75,17 +75,17 @@ def edited(tmp_path: Path, **change: object) -> Path:
 
 
 def rewritten(folder: Path, change) -> None:
-    """Replace the weights of a checkpoint by change(weights)."""
+    """Replace the weights of a checkpoint by `change(weights)`."""
     save_file(change(load_file(folder / "model.safetensors")), folder / "model.safetensors")
 
 
 def outputs(model: Eagle3Model, states, prompt) -> tuple[torch.Tensor, torch.Tensor]:
-    """What every row hands on, and its logits."""
+    """The states of all rows, and their logits."""
     found = prefill(model, states, prompt, ContextCache(model))
     return found, model.logits(found)
 
 
-def test_the_original_layout_is_the_same_drafter(tmp_path, expected):
+def test_the_original_layout_gives_the_same_logits(tmp_path, expected):
     folder = edited(tmp_path)
     data = json.loads((folder / "config.json").read_text())
     flat = {**data["transformer_layer_config"], "draft_vocab_size": 64}
@@ -99,8 +99,8 @@ def test_the_original_layout_is_the_same_drafter(tmp_path, expected):
     torch.testing.assert_close(logits, expected["logits_1"][0], atol=1e-4, rtol=0)
 
 
-def test_every_norm_goes_where_its_flag_says(tmp_path, expected):
-    """Each flag's result from plain tensor operations on the pieces it moves."""
+def test_each_norm_flag_moves_its_norm(tmp_path, expected):
+    """Each flag's result equals plain tensor operations."""
     states, prompt = expected["features_0"][0], expected["prompt_0"][0]
     plain = Eagle3Model.from_folder(CHECKPOINT)
     generator = torch.Generator().manual_seed(0)
@@ -129,7 +129,7 @@ def test_every_norm_goes_where_its_flag_says(tmp_path, expected):
     moved = outputs(model, states, prompt)[0]
     assert (moved - raw).abs().max() > 0.1
     feature = plain.fuse(states)
-    # With the MLP silenced only the residual differs: the normed feature for the raw one.
+    # With an MLP of zero only the residual differs: the normed feature, not the raw one.
     for each_model in (plain, model):
         each_model.first.mlp.down_proj.weight.zero_()
     difference = outputs(model, states, prompt)[0] - outputs(plain, states, prompt)[0]
@@ -138,7 +138,7 @@ def test_every_norm_goes_where_its_flag_says(tmp_path, expected):
     )
 
 
-def test_texts_may_be_longer_than_the_rotary_table(expected, monkeypatch):
+def test_the_rotary_table_grows_with_the_text(expected, monkeypatch):
     monkeypatch.setattr("draftwood.plugins.drafters.eagle3.model.POSITIONS", 3)
     model = Eagle3Model.from_folder(CHECKPOINT)
     assert model.rotary.size == 3
@@ -146,7 +146,7 @@ def test_texts_may_be_longer_than_the_rotary_table(expected, monkeypatch):
     torch.testing.assert_close(logits, expected["logits_2"][0], atol=1e-4, rtol=0)
 
 
-def test_later_layers_are_plain_ones_and_qwen3_norms_heads(tmp_path):
+def test_later_layers_read_one_state_and_qwen3_norms_heads(tmp_path):
     data = json.loads((CHECKPOINT / "config.json").read_text())
     inner = data["transformer_layer_config"] | {"num_hidden_layers": 2, "model_type": "qwen3"}
     folder = edited(tmp_path, transformer_layer_config=inner)
@@ -161,7 +161,7 @@ def test_later_layers_are_plain_ones_and_qwen3_norms_heads(tmp_path):
     assert "missing: layers.0.self_attn.q_norm.weight" in str(caught.value)
 
 
-def test_llama3_scaling_slows_the_slow_frequencies_and_no_fast_one():
+def test_llama3_scaling_divides_slow_frequencies_only():
     plain = Rotary(64, 500000.0, 2)
     scaled = Rotary(64, 500000.0, 2, Llama3Scaling(8.0, 1.0, 4.0, 8192))
     one = torch.tensor([1])
@@ -212,7 +212,7 @@ def test_config_errors_name_file_and_key(change, message, tmp_path):
         (lambda w: w | {"layers.1.extra": torch.zeros(1)}, "unexpected: layers.1.extra"),
     ],
 )
-def test_weights_that_do_not_fit_are_named(change, message, tmp_path):
+def test_weights_that_do_not_fit_are_named_in_the_error(change, message, tmp_path):
     folder = edited(tmp_path)
     rewritten(folder, change)
     with pytest.raises(CheckpointError, match=message):

@@ -19,7 +19,7 @@ from draftwood.plugins.drafters.dblast.model import DBlastModel
 from draftwood.plugins.drafters.dflash.config import DFlashConfig
 from draftwood.plugins.drafters.dflash.model import DFlashModel
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
+FIXTURES = Path(__file__).parents[3] / "fixtures"
 DFLASH = FIXTURES / "zlab/dflash"
 
 
@@ -69,7 +69,7 @@ def test_a_dflash_checkpoint_loads_as_one_branch_without_new_parameters(head):
 
 
 @pytest.mark.parametrize("grad", [False, True])
-def test_branch_logits_are_the_head_on_each_expanded_state(grad, head):
+def test_branch_logits_equal_the_head_of_each_expanded_state(grad, head):
     model = grown()
     h = hidden(2, 4, 64)
     parts = model.branches
@@ -92,7 +92,7 @@ def test_soft_cap_and_multiplier_apply_to_every_branch(head):
     torch.testing.assert_close(capped, 2.0 * torch.tanh(plain * 0.5 / 2.0))
 
 
-def test_the_kept_projection_follows_weights_head_and_dtype(head):
+def test_the_cached_projection_follows_weights_head_and_dtype(head):
     model, h = grown(), hidden(4, 64)
     with torch.no_grad():
         first = model.branch_logits(h, head)
@@ -107,8 +107,8 @@ def test_the_kept_projection_follows_weights_head_and_dtype(head):
         torch.testing.assert_close(exact.float(), second, atol=bound, rtol=0)
 
 
-def test_other_parameters_are_not_answered_with_what_was_kept(head):
-    """Whether a whole model's are loaded, its branches' alone, or a copy's, which is its own."""
+def test_replaced_parameters_invalidate_the_cached_projection(head):
+    """For a whole model, its branches alone, and a copy, which has its own cache."""
     other, h = grown(), hidden(4, 64)
     with torch.no_grad():
         for parameter in other.branches.parameters():
@@ -124,15 +124,17 @@ def test_other_parameters_are_not_answered_with_what_was_kept(head):
             replace(model)
             untouched = copied.branch_logits(h, head), copied.prior_logits(h[0])
             after = model.branch_logits(h, head), model.prior_logits(h[0])
-            for old, kept, new, wanted in zip(before, untouched, after, expected, strict=True):
+            for old, kept, new, other_output in zip(
+                before, untouched, after, expected, strict=True
+            ):
                 assert torch.equal(kept, old)
-                assert torch.equal(new, wanted)
-                assert not torch.equal(old, wanted)  # negative control
+                assert torch.equal(new, other_output)
+                assert not torch.equal(old, other_output)  # negative control
             replace(copied)
             assert torch.equal(copied.branch_logits(h, head), expected[0])
 
 
-def test_branch_logits_of_one_state_and_of_many_agree(head):
+def test_branch_logits_of_one_state_equal_those_of_many(head):
     model, h = grown(), hidden(2, 3, 64)
     with torch.no_grad():
         many = model.branch_logits(h, head)
@@ -150,7 +152,7 @@ def test_gradients_reach_expander_and_prior(head):
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.branches.parameters())
 
 
-def test_fresh_branches_differ_as_asked_and_alike_for_one_seed():
+def test_new_branches_differ_by_spread_and_depend_on_the_seed():
     plain, head = DBlastModel.from_folder(DFLASH), torch.eye(64)  # logits are the states
     model, twin = plain.with_branches(4, 8, seed=3), plain.with_branches(4, 8, seed=3)
     h = hidden(4, 64)
@@ -159,7 +161,7 @@ def test_fresh_branches_differ_as_asked_and_alike_for_one_seed():
     assert not found.equal(plain.with_branches(4, 8, seed=4).branch_logits(h, head))
     assert all(not a.equal(b) for a, b in pairwise(found))
     assert model.prior_logits(h[0]).equal(torch.zeros(4))
-    # Of the order of the shared state, and in proportion to `spread`, whatever the rank.
+    # Of the order of the shared state for every rank, and in proportion to `spread`.
     wide = plain.with_branches(4, 32, seed=3).branch_logits(h, head)
     for branches in (found, wide):
         assert 0.4 < (branches - shared).std() / shared.std() < 0.9
@@ -170,18 +172,18 @@ def test_fresh_branches_differ_as_asked_and_alike_for_one_seed():
     torch.testing.assert_close(none, shared.expand(4, -1, -1), atol=bound, rtol=0)
 
 
-def test_a_checkpoint_comes_back_as_it_was_written(tmp_path):
+def test_a_written_checkpoint_loads_unchanged(tmp_path):
     model = grown()
     table = [[0.7, 0.5], [1.0, 1.5]]
-    again = DBlastModel.from_folder(written(model, tmp_path / "x", prior_temperatures=table))
-    stored, kept = again.published_state(), model.published_state()
+    loaded = DBlastModel.from_folder(written(model, tmp_path / "x", prior_temperatures=table))
+    stored, kept = loaded.published_state(), model.published_state()
     assert stored.keys() == kept.keys()
     assert all(stored[name].equal(kept[name]) for name in kept)
-    assert again.config.section() == {"branches": 3, "rank": 5, "prior_temperatures": table}
-    assert DBlastConfig.from_dflash(DFlashConfig.from_file(DFLASH), 3, 5, table) == again.config
+    assert loaded.config.section() == {"branches": 3, "rank": 5, "prior_temperatures": table}
+    assert DBlastConfig.from_dflash(DFlashConfig.from_file(DFLASH), 3, 5, table) == loaded.config
 
 
-def test_prior_temperature_is_a_line_between_tuned_ones():
+def test_prior_temperature_is_interpolated_between_tuned_ones():
     config = DBlastConfig.from_dflash(
         DFlashConfig.from_file(DFLASH), 2, 4, [[0.5, 1.0], [1.0, 3.0]]
     )
@@ -207,12 +209,12 @@ def test_config_errors_name_file_and_key(section, message, tmp_path):
     assert "folder/config.json" in str(caught.value)
 
 
-def test_a_selector_is_refused_with_the_drafter_that_reads_it():
+def test_a_selector_is_refused_naming_the_drafter_that_reads_it():
     with pytest.raises(CheckpointError, match="use the drafter dflash"):
         DBlastConfig.from_file(FIXTURES / "zlab/dflash2")
 
 
-def test_missing_branches_are_named(tmp_path):
+def test_missing_branch_parameters_are_named(tmp_path):
     model = grown()
     folder = written(model, tmp_path / "x")
     weights = load_file(folder / "model.safetensors")
