@@ -1,9 +1,9 @@
-"""A verifier's own attention inside a transformers model, for the forwards of its sessions only.
+"""Tree kernels as the attention of a transformers model, for our own forwards only.
 
-The model is told by name to use an attention function that is registered once; everything that
-the function needs travels as a keyword argument of the forward, which models hand on to it. No
-mask is built. A forward of someone else's that runs meanwhile carries no such argument, and gets
-the model's usual sdpa attention and mask.
+An attention function is registered once under a name. For the time of a forward the model's
+configuration names it, and everything that it needs travels as a keyword argument of the forward,
+which models pass on to it. No mask is built. A forward of another caller that runs at the same
+time carries no such argument and gets the model's usual sdpa attention and mask.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,8 +31,13 @@ _inside: ContextVar[bool] = ContextVar("draftwood_forward", default=False)
 
 @define(eq=False)
 class TreeAttention:
-    """The keyword argument: one forward's mask, and whose kernels attend. windows: sliding window
-    of each layer, None for full attention. layers: how many have attended so far."""
+    """The keyword argument of one forward.
+
+    Attributes:
+        mask: what each row attends to.
+        windows: sliding window of each layer in positions, None for full attention.
+        layers: number of layers that have attended by the kernels so far.
+    """
 
     kernels: Kernels
     mask: TreeMask
@@ -47,10 +52,10 @@ class TreeAttention:
             if options.get(name) is not None:
                 raise UnsupportedTarget(
                     f"{type(module).__name__} attends with {name}, which these kernels do not "
-                    "have; use a verifier without kernels of its own"
+                    "have; use runtime.kernels: torch"
                 )
         scaling = options.get("scaling")
-        if query.device != self.mask.context.device:  # a model whose layers are on several
+        if query.device != self.mask.context.device:  # layers of one model may lie on several
             self.mask = self.mask.to(query.device)
         out = self.kernels.attend(
             query[0],
@@ -65,18 +70,17 @@ class TreeAttention:
         return out[None]
 
     def check(self, layers: int, name: str) -> None:
-        """Raise UnsupportedTarget unless that many layers have attended by these kernels."""
+        """Raise UnsupportedTarget unless `layers` layers have attended by these kernels."""
         if self.layers != layers:
             raise UnsupportedTarget(
                 f"{name} attends in {self.layers} of its {layers} layers through transformers' "
-                "AttentionInterface, so kernels cannot serve it; use a verifier without kernels "
-                "of its own"
+                "AttentionInterface, so kernels cannot serve it; use runtime.kernels: torch"
             )
 
 
 @contextmanager
 def running(config: Any) -> Iterator[None]:
-    """Inside, a model of this configuration attends by our function. Its own is put back."""
+    """Let a model of this configuration attend by our function inside, and its own after."""
     before = config._attn_implementation
     token = _inside.set(True)
     config._attn_implementation = NAME
@@ -96,7 +100,7 @@ def _attention(
     if _inside.get():
         raise UnsupportedTarget(
             f"the model keeps the keyword arguments of its forward from {type(module).__name__}, "
-            "so no kernel can be told about the tree; use a verifier without kernels of its own"
+            "so kernels cannot receive the tree; use runtime.kernels: torch"
         )
     return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
 

@@ -1,4 +1,4 @@
-"""Hugging Face's own ways of decoding, on the model object that a target wraps, to compare with."""
+"""Hugging Face's own decoding, on the model object that a target wraps, for comparisons."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -19,7 +19,14 @@ from draftwood.core.options import GenerationOptions
 
 @frozen
 class Generated:
-    """tokens: new ones. seconds: until the last; first_seconds: until the first `first_tokens`."""
+    """One decoded prompt.
+
+    Attributes:
+        tokens: the new tokens.
+        seconds: time until the last token.
+        first_seconds: time until the first `first_tokens` tokens.
+        first_tokens: number of tokens that came first, together.
+    """
 
     tokens: tuple[int, ...]
     seconds: float
@@ -29,7 +36,7 @@ class Generated:
 
 @define
 class _Watch(StoppingCriteria):
-    """Never stops anything; notes when it was first asked, which is when tokens were there."""
+    """Never stops; records when it was first called with new tokens."""
 
     clock: Callable[[], float]
     prompt: int
@@ -45,8 +52,12 @@ class _Watch(StoppingCriteria):
 class HFGenerate:
     """`model.generate` with this project's options, one prompt at a time.
 
-    extra: keywords of `generate` that choose how it decodes. tokenizer: for stop strings.
-    Raises RequestError if the target wraps no Hugging Face model.
+    Args:
+        tokenizer: for stop strings.
+        extra: keywords of `generate` that choose how it decodes.
+
+    Raises:
+        RequestError: the target wraps no Hugging Face model.
     """
 
     def __init__(
@@ -60,14 +71,13 @@ class HFGenerate:
     ) -> None:
         if not isinstance(target, HFTarget):
             raise RequestError(
-                f"Hugging Face's generate needs a Hugging Face model; {type(target).__name__} is "
-                "none"
+                f"Hugging Face's generate needs a Hugging Face model, not a {type(target).__name__}"
             )
         self.target, self.options, self.clock = target, options, clock
         self.keywords = {**_keywords(target, options, tokenizer), **extra}
 
     def __call__(self, prompt: Sequence[int], seed: int) -> Generated:
-        """Decode one prompt; `seed` counts above temperature 0, and leaves torch's own alone."""
+        """Decode one prompt. `seed` is used above temperature 0; torch's own state is kept."""
         ids = torch.tensor([list(prompt)], device=self.target.device)
         watch = _Watch(self.clock, len(prompt))
         with torch.random.fork_rng(enabled=not self.options.greedy):
@@ -87,8 +97,12 @@ class HFGenerate:
 
 
 def load_assistant(model: str | Path, target: Target) -> Any:
-    """A small model for assisted generation, where and as the target is. Raises CheckpointError
-    if it cannot be loaded, PairingError if its vocabulary is not the target's."""
+    """Load a small model for assisted generation, on the target's device and in its dtype.
+
+    Raises:
+        CheckpointError: it cannot be loaded.
+        PairingError: its vocabulary is not the target's.
+    """
     if not isinstance(target, HFTarget):
         raise RequestError("assisted generation needs a Hugging Face model as target")
     dtype = str(target.dtype).removeprefix("torch.")
@@ -104,7 +118,7 @@ def load_assistant(model: str | Path, target: Target) -> Any:
 def _keywords(
     target: HFTarget, options: GenerationOptions, tokenizer: Any | None
 ) -> dict[str, Any]:
-    """Every option by name, so that none is taken from the checkpoint's generation config."""
+    """Every option by name, so that none comes from the checkpoint's generation config."""
     eos = target.eos_token_ids if options.eos_token_id is None else options.eos_token_id
     keywords: dict[str, Any] = {
         "max_new_tokens": options.max_new_tokens,

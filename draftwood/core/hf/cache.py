@@ -17,15 +17,23 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 from draftwood.core.kernels.protocol import Kernels
 from draftwood.core.kv_buffer import ROW_AXIS, KVBuffer, KVMemory
 
-ROWS = 256  # capacities are multiples of this, with at least as much to spare when they grow
+ROWS = 256
+"""Capacities are multiples of this, and growth leaves at least as many rows free."""
+
 GROWTH = 1.5
+"""Factor by which a full cache grows."""
 
 
 @frozen
 class LayerShape:
-    """What one layer caches. heads: K/V heads. key_dim, value_dim: widths of a row.
-    window: sliding window in positions, the token itself included; None for full attention.
-    A layer that caches nothing of its own (it reads another's) has no heads."""
+    """What one layer caches.
+
+    Attributes:
+        heads: number of K/V heads; 0 for a layer that reads another layer's cache.
+        key_dim: width of a row of keys.
+        value_dim: width of a row of values.
+        window: sliding window in positions, the token itself included; None for full attention.
+    """
 
     heads: int
     key_dim: int
@@ -41,19 +49,29 @@ def window_start(length: int, window: int | None) -> int:
 
 
 class _Extent:
-    """How many rows are committed, and how many behind them the next forward leaves alone; whether
-    layers return their whole buffers. Shared by the cache and its layers, without a reference
-    cycle that would keep buffers alive until the next collection."""
+    """What a cache and its layers share.
+
+    A reference from layers to the cache would be a cycle, which keeps buffers alive until the next
+    garbage collection.
+
+    Attributes:
+        length: number of committed rows.
+        kept: number of rows behind them that the next forward does not overwrite.
+        whole: whether layers return their whole buffers.
+        rows: where a forward of fixed size writes, on the device; None for other forwards.
+    """
 
     length = 0
     kept = 0
     whole = False
-    rows: Tensor | None = None  # where a forward of fixed size writes, known to the device alone
+    rows: Tensor | None = None
 
 
 class TreeLayer(CacheLayerMixin):
-    """One layer's rows: keys and values (1, heads, capacity, dim), of which the first
-    `extent.length` are committed and the ones behind belong to the last forward."""
+    """One layer's keys and values, (1, heads, capacity, dim) each.
+
+    The first `extent.length` rows are committed; those behind belong to the last forward.
+    """
 
     is_compileable = False
     is_croppable = False
@@ -67,11 +85,16 @@ class TreeLayer(CacheLayerMixin):
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Write rows behind the committed ones; return views of all that attention may need.
+        """Write rows behind the committed ones.
 
-        key_states, value_states: (1, heads, n, dim). A sliding layer's view starts at the oldest
-        position that the first new row sees, so its attention costs the window, not the context.
-        A whole cache returns its buffers: the reader knows what it may look at.
+        Args:
+            key_states: (1, heads, n, dim).
+            value_states: (1, heads, n, dim).
+
+        Returns:
+            Views of all rows that attention may read. A sliding layer's view starts at the oldest
+            position that the first new row attends to, so its attention costs the window, not the
+            context. A whole cache returns its buffers: kernels know which rows to read.
         """
         if self.extent.rows is not None:
             self.keys.index_copy_(2, self.extent.rows, key_states)
@@ -127,7 +150,7 @@ class TreeCache(Cache, KVBuffer):
         return self.extent.length
 
     def reserve(self, rows: int) -> None:
-        """Make room for `rows` rows behind the committed and the kept ones; keeps no others."""
+        """Make room for `rows` rows behind the committed and the kept ones."""
         present = self.length + self.extent.kept
         needed = present + rows
         if needed > self.capacity:
@@ -141,8 +164,7 @@ class TreeCache(Cache, KVBuffer):
             self.layers[index].is_initialized = True
 
     def keep(self, rows: int) -> None:
-        """Leave the first `rows` rows behind the committed ones as they are: the next forward
-        writes behind them. They are not committed, and 0 gives them up."""
+        """Let the next forward write behind the first `rows` uncommitted rows; 0 drops them."""
         self.extent.kept = rows
 
     def advance(self, rows: int) -> None:
@@ -152,8 +174,9 @@ class TreeCache(Cache, KVBuffer):
     def commit(self, path: Sequence[int], kernels: Kernels | None = None) -> None:
         """Keep these rows of the last forward, in order, behind the committed ones.
 
-        path: increasing row numbers, 0 first. Rows that already lie in their place stay there.
-        kernels: whose `compact` moves the others.
+        Args:
+            path: increasing row numbers, 0 first. Rows that already lie in place do not move.
+            kernels: move the others by their `compact`; None moves them by torch.
         """
         stacks = self.stacks
         if kernels is not None:
@@ -170,7 +193,7 @@ class TreeCache(Cache, KVBuffer):
         self.advance(len(path))
 
     def pretend(self, rows: int) -> None:
-        """Hold `rows` rows of zeros: for timing, which does not depend on what they say."""
+        """Hold `rows` rows of zeros, for timing: it does not depend on their values."""
         self.extent.length = 0
         self.reserve(rows)
         for stack in self.stacks:
@@ -190,7 +213,7 @@ class TreeCache(Cache, KVBuffer):
 
 
 class ShapeProbe(Cache):
-    """Keeps nothing; notes what shape each layer's K/V has in a first forward."""
+    """Records the shape of each layer's K/V in a first forward, and keeps none of it."""
 
     def __init__(self) -> None:
         super().__init__(layers=[])
@@ -208,7 +231,7 @@ class ShapeProbe(Cache):
         return key_states, value_states
 
     def layout(self, windows: Sequence[int | None]) -> tuple[LayerShape, ...]:
-        """One shape per layer; `windows` holds each layer's sliding window or None."""
+        """One shape per layer. windows: sliding window of each layer, None for full attention."""
         shapes = []
         for index, window in enumerate(windows):
             if index in self.seen:

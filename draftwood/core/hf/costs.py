@@ -1,4 +1,4 @@
-"""What forwards of a target cost on this machine: timed ones, and closed forms to scale them."""
+"""What forwards of a target cost on this machine: timings, and operation and byte counts."""
 
 import hashlib
 import os
@@ -74,10 +74,10 @@ class HFCosts:
         return broadcast_from_rank0([self.clock() - start])[0]
 
     def flops(self, tokens: int, context: int) -> float:
-        """Two per active weight and token, and four per head, channel, query and visible key."""
+        """Two operations per active weight and token, four per head, channel, query and key."""
         total = 2.0 * self._active * tokens
         for queries, window in self._attention:
-            total += 4.0 * queries * tokens * _seen(tokens, context, window)
+            total += 4.0 * queries * tokens * _visible_keys(tokens, context, window)
         return total
 
     def bytes(self, tokens: int, context: int) -> float:
@@ -86,7 +86,7 @@ class HFCosts:
         total = float(self._active * item)
         for shape in self.scorer.layout:
             row = shape.heads * (shape.key_dim + shape.value_dim) * shape.dtype.itemsize
-            total += row * (_seen(tokens, context, shape.window) + tokens)
+            total += row * (_visible_keys(tokens, context, shape.window) + tokens)
         hidden, inner = self.scorer.config.hidden_size, self._inner
         layer = 6 * hidden + 3 * inner
         return total + item * tokens * (layer * self.scorer.layers + self.scorer.vocab_size)
@@ -98,8 +98,8 @@ class HFCosts:
 
     @cached_property
     def _active(self) -> float:
-        """Weights that take part in a token's forward: all but the rows of embeddings that are
-        only looked up, and of a mixture's experts only the share that a token is routed to."""
+        """Number of weights that take part in a token's forward: without embeddings that are only
+        looked up, and with the share of experts that a token is routed to."""
         model, config = self.scorer.model, self.scorer.config
         embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
         looked_up = {id(m.weight) for m in model.modules() if isinstance(m, torch.nn.Embedding)}
@@ -131,7 +131,7 @@ class HFCosts:
 
 
 def _identity(scorer: TreeScorer, kernels: Kernels | None, captured: bool) -> dict[str, str]:
-    """What the prices hold for. The configuration's hash tells two models of one name apart."""
+    """What measured times hold for. The configuration's hash distinguishes models of one name."""
     device = scorer.device
     config = scorer.config.to_json_string(use_diff=False)
     shared = {"processes": os.environ.get("WORLD_SIZE", "1")} if scorer.split else {}
@@ -154,13 +154,13 @@ def chain_tree(tokens: int) -> TokenTree:
     return TokenTree.chain([1] * tokens)
 
 
-def _seen(tokens: int, context: int, window: int | None) -> int:
-    """Columns of keys that a layer's attention reads."""
+def _visible_keys(tokens: int, context: int, window: int | None) -> int:
+    """Number of keys that a layer's attention reads."""
     return tokens + (context if window is None else min(context, window - 1))
 
 
 def _rate(work: Callable[[], Any], amount: float, device: torch.device) -> float:
-    """amount per second, the best of as many runs as fit into PEAK_SECONDS, three at least."""
+    """amount per second, the best of as many runs as fit into PEAK_SECONDS, at least three."""
     best, end = float("inf"), time.perf_counter() + PEAK_SECONDS
     runs = 0
     while runs < 3 or time.perf_counter() < end:
@@ -172,7 +172,7 @@ def _rate(work: Callable[[], Any], amount: float, device: torch.device) -> float
 
 
 def _matmul_rate(device: torch.device, dtype: torch.dtype) -> float:
-    """FLOP/s of a square product, large enough to take a twentieth of the time allowed."""
+    """FLOP/s of a square matrix product that takes at least a twentieth of PEAK_SECONDS."""
     size, took = 128, 0.0
     while size < 8192 and took < PEAK_SECONDS / 20:
         size *= 2
@@ -186,7 +186,7 @@ def _matmul_rate(device: torch.device, dtype: torch.dtype) -> float:
 
 
 def _copy_rate(device: torch.device) -> float:
-    """bytes/s of a copy (each byte is read and written), larger than a processor's caches."""
+    """bytes/s of a copy that is larger than a processor's caches; reads and writes count."""
     size = (256 if device.type == "cuda" else 32) * 2**20
     source = torch.zeros(size, dtype=torch.uint8, device=device)
     into = torch.empty_like(source)
@@ -199,7 +199,7 @@ def _synchronize(device: torch.device) -> None:
 
 
 def _processor() -> str:
-    """The processor's name: /proc knows it where `platform` only knows the architecture."""
+    """The processor's name: `platform` may give the architecture only, /proc gives the name."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -1,5 +1,8 @@
-"""Models in GGUF files. Their blocks are unpacked while they load: a target's weights are plain
-tensors of one dtype, and its forward is that of any other checkpoint of its architecture."""
+"""Models in GGUF files.
+
+Quantised blocks are unpacked while they load: weights are plain tensors of one dtype, and the
+forward is that of any other checkpoint of the architecture.
+"""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,11 +17,17 @@ NEEDED = ("gguf", "accelerate")
 
 
 def located(model: str | Path, file: str | None = None) -> tuple[str, dict[str, Any]]:
-    """Where `from_pretrained` finds a model: a folder or hub name, and what names the file in it.
+    """Find a model for `from_pretrained`.
 
-    model: a folder, a hub name, or the path of a GGUF file itself. file: a GGUF file in `model`.
-    The keywords are empty for a checkpoint that is no GGUF file. Raises CheckpointError if the
-    file is not there, or what reads it is not installed.
+    Args:
+        model: a folder, a hub name, or the path of a GGUF file.
+        file: the name of a GGUF file in `model`.
+
+    Returns:
+        The folder or hub name, and the keywords that name the GGUF file; {} without one.
+
+    Raises:
+        CheckpointError: there is no such file, or the packages that read it are not installed.
     """
     place = Path(model)
     if file is None and place.suffix == SUFFIX:
@@ -35,13 +44,13 @@ def located(model: str | Path, file: str | None = None) -> tuple[str, dict[str, 
     path = place.resolve() / file
     if not path.is_file():
         found = ", ".join(names_in(place)) or "none"
-        raise CheckpointError(f"{place / file} is not there\n  GGUF files in {place}: {found}")
+        raise CheckpointError(f"{place / file} does not exist\n  GGUF files in {place}: {found}")
     # The whole path: of a bare name transformers would read a file in the current folder first.
     return str(place), {"gguf_file": str(path)}
 
 
 def unpacked(keywords: dict[str, Any]) -> dict[str, Any]:
-    """`located`'s keywords and, for a GGUF file, the wish for plain tensors."""
+    """The keywords of `located` and, for a GGUF file, one that asks for plain tensors."""
     return keywords and {**keywords, "quantization_config": GgufConfig(dequantize=True)}
 
 
@@ -51,7 +60,7 @@ def names_in(folder: Path) -> list[str]:
 
 
 def hint(model: str | Path) -> str:
-    """What to say about a folder that was loaded as another kind of checkpoint, and could not."""
+    """A hint for a folder of GGUF files that was loaded as another kind of checkpoint."""
     names = names_in(Path(model)) if Path(model).is_dir() else []
     if not names:
         return ""

@@ -1,9 +1,9 @@
-"""Attention masks of trees: 4-D, additive, always explicit where several queries meet a context.
+"""Attention masks of trees: 4-D, additive, always explicit where several queries have a context.
 
-Additive masks mean the same to `eager`, which adds whatever it is given, and to `sdpa`, which
-would read a boolean one differently; and sdpa without a mask aligns several queries to the *first*
-keys, so a missing one is silently wrong. Windows count positions, not columns: a tree's node of
-depth d stands at context + d whatever its place in the tree.
+An additive mask means the same to `eager`, which adds whatever it is given, and to `sdpa`, which
+reads a boolean one differently. Without a mask sdpa aligns several queries to the *first* keys,
+so a missing one is silently wrong. Windows count positions, not columns: a node of depth d is at
+position context + d, whatever its row.
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,14 @@ from torch import Tensor
 
 from draftwood.core.hf.cache import window_start
 
-ALIGNED = 16  # columns; CUDA's kernels copy masks whose rows do not start on such a boundary
+ALIGNED = 16
+"""Columns; CUDA's kernels copy a mask whose rows do not start at a multiple of this."""
 
 
 def additive(hidden: Tensor, dtype: torch.dtype) -> Tensor:
-    """(rows, columns) bool of what must not be seen -> (1, 1, rows, columns): 0 or the lowest
-    finite number. Finite, because a block of a row that holds nothing else gives NaN under -inf.
+    """Make an additive mask: (rows, columns) bool, True is hidden -> (1, 1, rows, columns).
+
+    Hidden entries are the lowest finite number, not -inf: softmax over a block of -inf is NaN.
     """
     rows, columns = hidden.shape
     padded = -(-columns // ALIGNED) * ALIGNED
@@ -28,9 +30,14 @@ def additive(hidden: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def full_mask(visible: Tensor, length: int, dtype: torch.dtype) -> Tensor:
-    """(1, 1, n, length + m): all of the context, and of the nodes each one's own ancestors.
+    """The mask of full attention: all of the context, and each node's own ancestors.
 
-    visible: (n, m) bool, [i, j] is whether node j is node i or one of its ancestors.
+    Args:
+        visible: (n, m) bool, [i, j] is whether node j is node i or one of its ancestors.
+        length: number of committed rows.
+
+    Returns:
+        (1, 1, n, length + m).
     """
     n, m = visible.shape
     columns = length + m
@@ -48,24 +55,35 @@ def sliding_mask(
     dtype: torch.dtype,
     behind: Tensor | None = None,
 ) -> Tensor:
-    """(1, 1, n, columns) for the columns that a sliding layer's view holds: those from
-    `window_start` on. A node sees its ancestors and the context that are fewer than `window`
-    positions before it. depths: (n,) int64, on the device of `visible`. behind: (m,), of the
-    nodes that are the columns, where the rows are only some of them.
+    """The mask of sliding attention, for the columns from `window_start` on.
+
+    A node attends to its ancestors and to the context that are fewer than `window` positions
+    before it.
+
+    Args:
+        visible: (n, m) bool, as for `full_mask`.
+        depths: (n,) int64 depths of the rows, on the device of `visible`.
+        behind: (m,) depths of the nodes that are the columns, where the rows are only some of
+            them.
+
+    Returns:
+        (1, 1, n, columns).
     """
     start = window_start(length, window)
     context = torch.arange(start - length, 0, device=depths.device)
     columns = torch.cat([context, depths if behind is None else behind])
-    near = depths[:, None] - columns[None, :] < window
-    near[:, length - start :] &= visible
-    return additive(~near, dtype)
+    inside = depths[:, None] - columns[None, :] < window
+    inside[:, length - start :] &= visible
+    return additive(~inside, dtype)
 
 
 class Masks:
-    """Builds what a model wants as `attention_mask` for nodes behind a context.
+    """Builds what a model takes as `attention_mask` for nodes behind a context.
 
-    windows: sliding window per kind of layer, None for full attention; the kinds are the names
-    in `config.layer_types`. by_kind: whether the model takes a mapping of masks by kind.
+    Args:
+        windows: sliding window by kind of layer, None for full attention; kinds are the names in
+            `config.layer_types`.
+        by_kind: whether the model takes a mapping of masks by kind.
     """
 
     def __init__(
@@ -77,9 +95,14 @@ class Masks:
     def build(
         self, visible: Tensor | None, depths: Tensor, length: int, behind: Tensor | None = None
     ) -> Any:
-        """visible: (n, n) bool; None for a single node, which sees all that its layers' views
-        hold and needs no mask. depths: (n,) int64 on the host. length: committed rows. behind:
-        (m,), depths of all nodes behind these, where n of them are run: visible is then (n, m).
+        """Build the mask, or the masks by kind, of one forward.
+
+        Args:
+            visible: (n, m) bool; None for a single node, which attends to every row of its
+                layers' views and needs no mask.
+            depths: (n,) int64 on the host, of the rows that run.
+            length: number of committed rows.
+            behind: (m,) depths of all uncommitted nodes, where only n of them run.
         """
         if visible is None:
             return dict.fromkeys(self.windows) if self.by_kind else None
@@ -87,27 +110,28 @@ class Masks:
         masks: dict[str, Tensor] = {}
         full: Tensor | None = None
         for kind, window in self.windows.items():
-            if window is None or length + deepest < window:  # nothing is out of sight yet
+            if window is None or length + deepest < window:  # the window covers everything
                 if full is None:
                     full = full_mask(visible, length, self.dtype)
                 masks[kind] = full
             else:
-                there = depths.to(self.device)
                 columns = None if behind is None else behind.to(self.device)
-                masks[kind] = sliding_mask(visible, there, length, window, self.dtype, columns)
+                masks[kind] = sliding_mask(
+                    visible, depths.to(self.device), length, window, self.dtype, columns
+                )
         return masks if self.by_kind else next(iter(masks.values()))
 
 
 def chain(rows: int) -> tuple[Tensor, Tensor]:
-    """visible and depths of `rows` nodes in a row: what a prompt is."""
+    """`visible` and depths of a chain of `rows` nodes, as a prompt is."""
     return torch.ones(rows, rows, dtype=torch.bool).tril(), torch.arange(rows)
 
 
 def layer_kinds(config: Any) -> Sequence[str]:
-    """The kind of each layer, as transformers itself infers it where a config does not say."""
+    """The kind of each layer, inferred as transformers does where a config does not say."""
     kinds = getattr(config, "layer_types", None)
     if kinds is None and "local" in (older := getattr(config, "attention_layers", ())):
-        return list(older)  # GPT-Neo: windows by place in the cache, whatever mask it is given
+        return list(older)  # GPT-Neo: its windows count cache rows and ignore masks
     if kinds is None:
         sliding = getattr(config, "sliding_window", None) is not None
         chunked = getattr(config, "attention_chunk_size", None) is not None
@@ -117,7 +141,7 @@ def layer_kinds(config: Any) -> Sequence[str]:
 
 
 def kind_windows(config: Any) -> dict[str, int | None]:
-    """Sliding window of each kind of layer that the model has."""
+    """Sliding window of each kind of layer that the model has, None for full attention."""
     return {
         kind: config.sliding_window if kind == "sliding_attention" else None
         for kind in dict.fromkeys(layer_kinds(config))

@@ -21,10 +21,13 @@ WHOLE = "replicated_with_grad_allreduce"
 
 
 def placement(parallel: Parallel, model: str, **options: Any) -> dict[str, Any]:
-    """What `from_pretrained` is told about devices; nothing for one device.
+    """Keywords of `from_pretrained` that place a model on several devices; {} for one device.
 
-    options: those that the model's config is loaded with. Raises ConfigError if what this needs
-    is not here: a launcher, or accelerate.
+    Args:
+        options: those that the model's config is loaded with.
+
+    Raises:
+        ConfigError: the launcher (torchrun) or accelerate is missing.
     """
     if parallel == "none":
         return {}
@@ -44,8 +47,8 @@ def placement(parallel: Parallel, model: str, **options: Any) -> dict[str, Any]:
 
 
 def _whole_attention(config: Any, size: int) -> dict[str, str]:
-    """The model's own plan, but with attention whole in every process, if its K/V heads cannot be
-    dealt out evenly; else {}."""
+    """The model's own plan with attention whole in every process, if the K/V heads cannot be
+    distributed evenly; else {}."""
     inner = config.get_text_config(decoder=True)
     heads = getattr(inner, "num_key_value_heads", None) or inner.num_attention_heads
     own = inner.base_model_tp_plan or {}
@@ -64,10 +67,10 @@ def is_split(model: Any) -> bool:
 
 
 def decide_together(model: Any) -> None:
-    """If the model is split, agree with the processes that hold its other parts from now on.
+    """If the model is split, let its processes take their decisions together from now on.
 
-    Messages of a decision are a few numbers on the host, so they go through a gloo group of
-    their own: none waits for a device.
+    A decision is a few numbers on the host. They go through a separate gloo group, so that none
+    waits for a device.
     """
     mesh = _mesh(model)
     if mesh is None or processes.together():
@@ -78,7 +81,7 @@ def decide_together(model: Any) -> None:
 
 
 def whole(weight: Tensor, device: torch.device) -> Tensor:
-    """All of a weight that may be split, on `device`: every process must ask for it."""
+    """All of a weight that may be split, on `device`. Every process must call this."""
     if isinstance(weight, DTensor):
         weight = weight.full_tensor()
     return weight.to(device)

@@ -1,7 +1,7 @@
 """Hugging Face's logits processors and stopping criteria, as the engine calls them.
 
-What depends on the path (penalties, n-grams, minimum length, biases) runs here, node by node with
-each node's own tokens; temperature and filters do not and are `core.distributions`.
+What depends on the path (penalties, n-grams, minimum length, biases) is built here and runs node
+by node on each node's own path. Temperature and filters do not; see `core.distributions`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -31,17 +31,23 @@ def build_processors(
     device: torch.device | str = "cpu",
     vocab_size: int | None = None,
 ) -> list[Processor]:
-    """The processors that `generate` would build for these options, in its order, then `extra`.
+    """Build the processors that `generate` builds for these options, in its order, then `extra`.
 
-    prompt_length: tokens of the prompt, which min_new_tokens does not count. device: where scores
-    will be. vocab_size: width of the scores, to check biased ids against. Each takes the whole
-    text up to a node. Raises RequestError for what they would reject.
+    Each takes the whole text up to a node.
+
+    Args:
+        prompt_length: tokens of the prompt, which min_new_tokens does not count.
+        device: where scores will be.
+        vocab_size: width of the scores; biased ids must be below it.
+
+    Raises:
+        RequestError: a value that a processor rejects.
     """
     eos = sorted(eos_ids)
     for ids, _ in options.sequence_bias:
         if not ids or min(ids) < 0 or (vocab_size is not None and max(ids) >= vocab_size):
             last = "" if vocab_size is None else f", 0 to {vocab_size - 1}"
-            raise RequestError(f"sequence_bias: {list(ids)} is no sequence of token ids{last}")
+            raise RequestError(f"sequence_bias: {list(ids)} is not a sequence of token ids{last}")
     found: list[Any] = []
     try:
         if options.sequence_bias:
@@ -64,9 +70,9 @@ def build_processors(
 def adapt_stopping(
     criteria: Sequence[Any], device: torch.device | str = "cpu"
 ) -> Callable[[Sequence[int]], bool]:
-    """A StoppingCriteriaList as a rule on the text so far (prompt included): whether to stop.
+    """Turn a StoppingCriteriaList into a rule on the tokens so far, prompt included.
 
-    Criteria that read scores are not supported: a run is judged before its distributions are kept.
+    Criteria get None for scores: the distributions of a run are not kept.
     """
 
     def stops(ids: Sequence[int]) -> bool:

@@ -1,4 +1,4 @@
-"""What one forward runs: nodes behind a context, and what they see of each other."""
+"""The rows of one forward: nodes behind a context, and which of them each attends to."""
 
 import torch
 from attrs import frozen
@@ -12,11 +12,15 @@ from draftwood.core.tree import TokenTree
 
 @frozen(eq=False)
 class Rows:
-    """n rows, the last of m nodes whose K/V lies behind the context.
+    """The last n of m nodes whose K/V lies behind the context; the others have run before.
 
-    tokens: (n,) int64. depths: (m,) int64, of all nodes. tree: whose nodes they are, all of them.
-    seen: (n, m) bool on the host, for each row its ancestors and itself, where they are not all
-    of a tree. Without either they are a chain.
+    Without `tree` and `seen` the nodes are a chain.
+
+    Attributes:
+        tokens: (n,) int64.
+        depths: (m,) int64, of all nodes.
+        tree: the tree, if the rows are all of its nodes.
+        seen: (n, m) bool on the host, for each row its ancestors and itself, if they are not.
     """
 
     tokens: Tensor
@@ -34,12 +38,12 @@ class Rows:
 
     @property
     def own_depths(self) -> Tensor:
-        """(n,) of the rows alone."""
+        """(n,) depths of the rows alone."""
         return self.depths[len(self.depths) - len(self.tokens) :]
 
     @property
     def visible(self) -> Tensor | None:
-        """(n, m) bool on the host; None for a single node, which sees whatever there is."""
+        """(n, m) bool on the host; None for a single node, which attends to everything."""
         if self.tree is not None:
             return self.tree.ancestors()
         if self.seen is not None:
@@ -47,7 +51,7 @@ class Rows:
         return None if len(self.tokens) == 1 else chain(len(self.tokens))[0]
 
     def mask(self, kernels: Kernels, length: int, device: torch.device) -> TreeMask:
-        """The same for kernels, behind `length` committed rows, on `device`."""
+        """What the rows attend to, for kernels, behind `length` committed rows, on `device`."""
         context = torch.full((), length, dtype=torch.int32, device=device)
         if self.tree is not None:
             parents = self.tree.parents.to(device)

@@ -30,10 +30,18 @@ def layers_of(decoder: nn.Module, count: int) -> nn.ModuleList:
 
 
 class Taps:
-    """Outputs of some layers, recorded during our own forwards only.
+    """Records outputs of some layers during our own forwards only.
 
-    layers: 0-based. "After layer l" is hidden_states[l + 1]: for the last layer that is the state
-    after the final norm, which the layer itself does not return but the decoder does.
+    "After layer l" is hidden_states[l + 1]: for the last layer that is the state after the final
+    norm, which the decoder returns, not the layer.
+
+    Args:
+        decoder: the model below its head.
+        layers: 0-based.
+        count: number of layers that the decoder has.
+
+    Raises:
+        PairingError: there is no such layer.
     """
 
     def __init__(self, decoder: nn.Module, layers: Sequence[int], count: int) -> None:
@@ -51,7 +59,7 @@ class Taps:
 
     @contextmanager
     def recording(self) -> Iterator[list[Tensor]]:
-        """Tapped outputs (1, n, H) of the forward inside, in the order of the taps."""
+        """Yield the list that the forward inside fills: (1, n, H) for each tap, in order."""
         found: list[Any] = [None] * len(self._modules)
         owner = threading.get_ident()
 
@@ -78,7 +86,8 @@ def _hidden(module: nn.Module, output: Any) -> Tensor:
     state: Tensor = output if isinstance(output, Tensor) else output[0]
     if state.ndim != 3:
         raise UnsupportedTarget(
-            f"{type(module).__name__} passes on {tuple(state.shape)}, not one state per token: "
+            f"{type(module).__name__} returns a tensor of shape {tuple(state.shape)}, not one "
+            "state per token: "
             "this model's layers cannot be tapped"
         )
     return state
