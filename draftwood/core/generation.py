@@ -38,22 +38,14 @@ Observer = Callable[[RoundStats], object]
 
 
 @frozen(eq=False)
-class Chunk:
+class Chunk(Step):
     """The output of one step of a stream.
 
     Attributes:
         text: Whole characters only; None without a tokenizer.
-        tokens: The committed tokens.
-        logprobs: Their log-probabilities if the request wants them, else None.
-        finish_reason: None until the last chunk.
-        stats: Of the round; None for the prefill.
     """
 
     text: str | None
-    tokens: tuple[int, ...]
-    logprobs: tuple[float, ...] | None
-    finish_reason: str | None
-    stats: RoundStats | None
 
 
 @frozen(eq=False)
@@ -300,7 +292,7 @@ class Pipeline:
             piece = text.push(step.tokens)
             if step.finish_reason is not None:
                 piece += text.finish()
-        return Chunk(piece, step.tokens, step.logprobs, step.finish_reason, step.stats)
+        return Chunk(step.tokens, step.logprobs, step.finish_reason, step.stats, piece)
 
     def _stream(self, run: Run, seed: int) -> Generator[Chunk, None, Generation]:
         chunks = []

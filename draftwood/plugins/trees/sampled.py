@@ -7,7 +7,7 @@ from draftwood.core.draws import Draws
 from draftwood.core.interfaces import ShouldExpand, TreePolicy
 from draftwood.core.proposals import Frontier, Proposal
 from draftwood.core.randomness import Randomness
-from draftwood.core.tree import TokenTree
+from draftwood.core.tree import TokenTree, TreeBuilder
 from draftwood.core.values import Limits
 from draftwood.plugins.trees.options import SampledOptions
 from draftwood.plugins.trees.scoring import depth_limit
@@ -39,35 +39,26 @@ class Sampled(TreePolicy):
             return TokenTree.root(anchor)
         frontier, nodes = proposal.root(), [0]
         for level, width in enumerate(widths, 1):
-            if level > 1 and proposal.pass_per_level and not should_expand(growing.tree()):
+            if level > 1 and proposal.pass_per_level and not should_expand(growing.build()):
                 break
             rows, tokens, added = growing.draw(proposal.probs(frontier), nodes, level, width, rng)
             if not added or growing.full or level == len(widths):
                 break
             frontier = _advance(proposal, frontier, rows, tokens)
             nodes = added
-        return growing.tree()
+        return growing.build()
 
 
-class _Growing:
-    """A drawn tree under construction."""
+class _Growing(TreeBuilder):
+    """A drawn tree under construction, with at most `limit` draft nodes."""
 
     def __init__(self, anchor: int, draws: Draws, limit: int) -> None:
-        self.draws, self.limit = draws, limit
-        self.tokens, self.parents, self.depths, self.log_rho = [anchor], [-1], [0], [0.0]
-        self.distributions: list[Tensor] = []
+        super().__init__(anchor, draws)
+        self.limit = limit
 
     @property
     def full(self) -> bool:
-        return len(self.distributions) >= self.limit
-
-    def tree(self) -> TokenTree:
-        if not self.distributions:
-            return TokenTree.root(self.tokens[0])
-        q = torch.stack(self.distributions)
-        return TokenTree.from_lists(
-            self.tokens, self.parents, self.depths, self.log_rho, self.draws, q
-        )
+        return self.nodes >= self.limit
 
     def draw(
         self, distributions: Tensor, nodes: list[int], level: int, width: int, rng: Randomness
@@ -85,11 +76,7 @@ class _Growing:
                 # Keyed by depth, not by position: the stream is this round's own.
                 token = rng.categorical(probs, level, len(self.tokens) - start)
                 conditional = float(distributions[row, token].double().log())
-                self.tokens.append(token)
-                self.parents.append(parent)
-                self.depths.append(level)
-                self.log_rho.append(self.log_rho[parent] + conditional)
-                self.distributions.append(probs)
+                self.add(parent, token, conditional, probs)
                 rows.append(row)
                 if self.draws is Draws.WITHOUT_REPLACEMENT:
                     probs = _without(probs, token)

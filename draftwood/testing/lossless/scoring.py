@@ -33,12 +33,10 @@ def scores_along(
     session = target.open()
     rows = [session.prefill(prompt).logits]
     for start in range(0, len(tokens) - 1, CHUNK):
-        chunk = list(tokens[start : min(start + CHUNK, len(tokens) - 1)])
-        n = len(chunk)
-        tree = TokenTree.from_lists(chunk, list(range(-1, n - 1)), list(range(n)), [0.0] * n)
+        tree = TokenTree.chain(tokens[start : min(start + CHUNK, len(tokens) - 1)])
         (forwarded,) = target.forward([(session, tree)])
         rows.append(forwarded.logits)
-        session.commit(range(n))
+        session.commit(range(len(tree)))
     scores = torch.cat([row.cpu() for row in rows])
     scores = scores if scores.dtype == torch.float64 else scores.float()
     if not processors:

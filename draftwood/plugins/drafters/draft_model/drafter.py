@@ -97,9 +97,7 @@ class ModelSession(DraftSession):
 
     def _score(self, tokens: Sequence[int]) -> Tensor:
         """Run these tokens behind the committed ones; returns the logits after the last, (1, V)."""
-        depths = list(range(len(tokens)))
-        chain = TokenTree.from_lists(list(tokens), [-1, *depths[:-1]], depths, [0.0] * len(tokens))
-        (forwarded,) = self.scorer.forward([(self.inner, chain)])
+        (forwarded,) = self.scorer.forward([(self.inner, TokenTree.chain(tokens))])
         return forwarded.logits[-1:]
 
 
