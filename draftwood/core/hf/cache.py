@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from draftwood.core.kernels.protocol import Kernels
-from draftwood.core.kv_buffer import ROW_AXIS, KVBuffer, KVMemory
+from draftwood.core.kv_buffer import ROW_AXIS, KVBuffer, KVMemory, KVShape
 
 ROWS = 256
 """Capacities are multiples of this, and growth leaves at least as many rows free."""
@@ -25,21 +25,13 @@ GROWTH = 1.5
 
 
 @frozen
-class LayerShape:
+class LayerShape(KVShape):
     """What one layer caches.
 
     Attributes:
-        heads: number of K/V heads; 0 for a layer that reads another layer's cache.
-        key_dim: width of a row of keys.
-        value_dim: width of a row of values.
-        window: sliding window in positions, the token itself included; None for full attention.
+        window: Sliding window in positions, the token itself included; None for full attention.
     """
 
-    heads: int
-    key_dim: int
-    value_dim: int
-    dtype: torch.dtype
-    device: torch.device
     window: int | None = None
 
 

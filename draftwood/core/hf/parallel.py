@@ -73,7 +73,7 @@ def decide_together(model: Any) -> None:
     waits for a device.
     """
     mesh = _mesh(model)
-    if mesh is None or processes.together():
+    if mesh is None or processes.is_distributed():
         return
     ranks = sorted(mesh.mesh.flatten().tolist())
     group = dist.new_group(ranks, backend="gloo", use_local_synchronization=True)

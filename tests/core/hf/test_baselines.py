@@ -87,7 +87,7 @@ def test_an_assistant_with_another_vocabulary_is_refused(tmp_path, target, fresh
 
 def test_a_target_without_a_model_is_refused():
     table = OracleTarget(2, lambda prefix: [1.0, 1.0])
-    with pytest.raises(RequestError, match="OracleTarget is none"):
+    with pytest.raises(RequestError, match="not a OracleTarget"):
         HFGenerate(table, GREEDY)
     with pytest.raises(RequestError, match="needs a Hugging Face model"):
         load_assistant("anywhere", table)

@@ -52,7 +52,7 @@ def test_two_processes_decode_with_a_split_target_as_one_does_with_a_whole_one(
 
 
 def test_one_process_agrees_with_itself() -> None:
-    assert not processes.together()
+    assert not processes.is_distributed()
     assert processes.broadcast_from_rank0([1.5, 2.0]) == [1.5, 2.0]
     assert processes.broadcast_from_rank0([2**62 + 1]) == [2**62 + 1]
     assert processes.same_on_all_ranks([1, 2, 3])
