@@ -29,7 +29,7 @@ format: $(READY)
 
 docs: $(READY)  ## rewrite what is generated in docs/ from the code
 	$(BIN)/python tests/fault_kinds.py
-	$(BIN)/python -m draftwood.cli.reference docs/cli.md
+	$(BIN)/python -m draftwood.cli.reference docs/cli.md docs/reference/pipeline.md
 
 site: $(READY)  ## the documentation as pages in site/, which open without a web server
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir $(SITE)
