@@ -28,7 +28,7 @@ def join(group: Any) -> None:
     _group = group
 
 
-def together() -> bool:
+def is_distributed() -> bool:
     """Whether this process decides together with others."""
     return _group is not None
 
