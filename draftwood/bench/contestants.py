@@ -76,15 +76,6 @@ class Contestant:
     machine: Callable[[], Any] = lambda: None
 
 
-@frozen
-class _Setting:
-    """Contestants with equal settings are compared with one plain decoding."""
-
-    target: TargetConfig
-    runtime: RuntimeConfig
-    generation: GenerationOptions
-
-
 @define(eq=False)
 class _Loader:
     """Loads each target once, and gives each contestant a unique name."""
@@ -145,11 +136,11 @@ def load_contestants(
     """
     settings = tuple(settings)
     loader = _Loader(registry, clock)
-    groups: dict[_Setting, dict[str, PipelineConfig]] = {}
+    # Contestants with an equal key are compared with one plain decoding.
+    groups: dict[tuple[Any, ...], dict[str, PipelineConfig]] = {}
     for source in sources:
         config = _config(source, settings, tokens, registry)
-        assert config.target is not None  # always given by a file
-        key = _Setting(config.target, config.runtime, config.generation)
+        key = (config.target, config.runtime, config.generation)
         groups.setdefault(key, {})[loader.name(Path(source).stem)] = config
     contestants = [
         contestant

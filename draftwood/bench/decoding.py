@@ -77,29 +77,23 @@ def decode(
 def _rounds(
     controller: BudgetController[Any, Any] | None, observed: Sequence[ObservedRound]
 ) -> RoundColumns:
-    rounds = RoundColumns()
-    for state, stats in observed:
-        rounds.committed.append(stats.committed)
-        rounds.accepted.append(stats.accepted)
-        rounds.offered.append(stats.offered)
-        rounds.grown.append(stats.grown)
-        rounds.budget.append(stats.budget)
-        rounds.drafted.append(stats.drafted)
-        rounds.passes.append(stats.passes)
-        rounds.seconds.append(stats.timings.total)
-        rounds.forward.append(stats.timings.verify)
-        forecast = None
-        if controller is not None and state is not None:
-            forecast = controller.forecast(stats, state)
-        if forecast is None:
-            rounds.expected_tokens.append(None)
-            rounds.expected_seconds.append(None)
-            rounds.best.append(None)
-            continue
-        rounds.expected_tokens.append(forecast.tokens[-1])
-        rounds.expected_seconds.append(forecast.seconds[-1])
-        rounds.best.append(best_in_hindsight(stats, forecast.seconds))
-    return rounds
+    rounds = [stats for _, stats in observed]
+    forecasts = [
+        None if controller is None or state is None else controller.forecast(stats, state)
+        for state, stats in observed
+    ]
+    names = ("committed", "accepted", "offered", "grown", "budget", "drafted", "passes")
+    return RoundColumns(
+        **{name: [getattr(stats, name) for stats in rounds] for name in names},
+        seconds=[stats.timings.total for stats in rounds],
+        forward=[stats.timings.verify for stats in rounds],
+        expected_tokens=[each.tokens[-1] if each else None for each in forecasts],
+        expected_seconds=[each.seconds[-1] if each else None for each in forecasts],
+        best=[
+            best_in_hindsight(stats, each.seconds) if each else None
+            for stats, each in zip(rounds, forecasts, strict=True)
+        ],
+    )
 
 
 def best_in_hindsight(stats: RoundStats, seconds: Sequence[float]) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from attrs import frozen
 
@@ -16,7 +16,7 @@ from draftwood.core.interfaces import (
     Verifier,
 )
 from draftwood.core.options import GenerationOptions
-from draftwood.core.registry.plugin import ProposalForm
+from draftwood.core.registry.plugin import ProposalForm, VerifierTraits
 from draftwood.plugins.controllers.fixed import Fixed
 from draftwood.plugins.controllers.options import FixedOptions, RooflineOptions
 from draftwood.plugins.controllers.roofline import Roofline
@@ -38,6 +38,7 @@ from draftwood.plugins.trees.static import Static
 from draftwood.plugins.verifiers.match import Match
 from draftwood.plugins.verifiers.multi_round import MultiRound
 from draftwood.plugins.verifiers.ratio import Ratio
+from draftwood.plugins.verifiers.register import draftwood_register_verifiers
 from draftwood.plugins.verifiers.traversal import Traversal
 from draftwood.testing.controllers import AdversarialController
 from draftwood.testing.exact import Comparison, Conditions, compare
@@ -81,13 +82,20 @@ MIXTURE_TREES: Mapping[str, tuple[Draws, Callable[[], TreePolicy]]] = {
 
 EVERY_TREE = {**TREES, **MIXTURE_TREES}
 
-VERIFIERS: Mapping[str, tuple[frozenset[Draws], Callable[[], Verifier]]] = {
-    "match": (frozenset(Draws), Match),
-    "ratio": (frozenset({Draws.CHAIN}), Ratio),
-    "multi_round": (frozenset(Draws) - {Draws.DETERMINISTIC}, MultiRound),
-    "traversal": (frozenset(Draws) - {Draws.DETERMINISTIC}, Traversal),
+VERIFIERS: Mapping[str, Callable[[], Verifier]] = {
+    "match": Match,
+    "ratio": Ratio,
+    "multi_round": MultiRound,
+    "traversal": Traversal,
 }
-"""The bundled rules, with the draws that they verify."""
+"""The bundled rules."""
+
+RULE_DRAWS: Mapping[str, frozenset[Draws]] = {
+    plugin.name: cast(VerifierTraits, plugin.traits(plugin.options())).draws
+    for plugin in draftwood_register_verifiers()
+    if plugin.name in VERIFIERS
+}
+"""The draws that each rule verifies, as its plugin declares them."""
 
 
 def trees_with(draws: Collection[Draws]) -> list[str]:
@@ -97,7 +105,7 @@ def trees_with(draws: Collection[Draws]) -> list[str]:
 
 def rules_for(draws: Draws) -> list[str]:
     """Names in VERIFIERS of the rules that verify these draws."""
-    return [name for name, (verified, _) in VERIFIERS.items() if draws in verified]
+    return [name for name, verified in RULE_DRAWS.items() if draws in verified]
 
 
 class _ToyRoofline(Roofline):
@@ -154,7 +162,7 @@ class ToyPipeline:
         """Whether the tree does not fit the drafter's form, or the verifier the tree's draws."""
         if self.tree in MIXTURE_TREES and self.drafter != "mixture":
             return True
-        return self.verifier not in rules_for(EVERY_TREE[self.tree][0])
+        return EVERY_TREE[self.tree][0] not in RULE_DRAWS[self.verifier]
 
     @property
     def options(self) -> GenerationOptions:
@@ -178,7 +186,7 @@ class ToyPipeline:
         script = seeded("clock", self.seed).choices((2.0**-13, 2.0**-5), k=5)
         return Engine(
             toy_target(self.seed),
-            verifier or VERIFIERS[self.verifier][1](),
+            verifier or VERIFIERS[self.verifier](),
             drafter or toy_drafter(self.drafter, self.seed),
             tree or EVERY_TREE[self.tree][1](),
             controller or CONTROLLERS[self.controller](),

@@ -3,8 +3,8 @@
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 from attrs import frozen
 
@@ -70,7 +70,11 @@ def check_exact(form: ProposalForm | None, build: Callable[[], dict[str, Any]]) 
             them. Each case has its own parts, so that no state passes from case to case.
     """
     worst, largest, done = None, 0.0, 0
-    with _own_cache():
+    # Prices of a scripted machine must not be stored as this machine's.
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        patch.dict(os.environ, {"DRAFTWOOD_CACHE": folder}),
+    ):
         for toy, nodes in cases(form):
             try:
                 comparison = _compare(toy, nodes, build(), form)
@@ -118,18 +122,3 @@ def _described(toy: ToyPipeline, nodes: int) -> str:
         f"toy {toy.drafter} drafter {toy.seed}, at most {nodes} nodes, "
         f"temperature {toy.temperature}, filter {toy.filters}{penalty}"
     )
-
-
-@contextmanager
-def _own_cache() -> Iterator[None]:
-    """A temporary cache: prices of a scripted machine must not be stored as this machine's."""
-    before = os.environ.get("DRAFTWOOD_CACHE")
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["DRAFTWOOD_CACHE"] = folder
-        try:
-            yield
-        finally:
-            if before is None:
-                del os.environ["DRAFTWOOD_CACHE"]
-            else:
-                os.environ["DRAFTWOOD_CACHE"] = before

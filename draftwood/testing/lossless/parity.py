@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attrs import field, frozen
+from attrs import asdict, field, frozen
 
 from draftwood.core.generation import Generation, Pipeline
 from draftwood.core.options import Sampling
@@ -53,15 +53,9 @@ class GreedyDifference:
         return self.margin <= self.bound
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "prompt": self.prompt,
-            "position": self.position,
-            "margin": self.margin,
-            "bound": self.bound,
-            "within": self.within,
-            "pipeline": self.tokens[0],
-            "plain": self.tokens[1],
-        }
+        values = asdict(self)
+        pipeline, plain = values.pop("tokens")
+        return {**values, "within": self.within, "pipeline": pipeline, "plain": plain}
 
 
 @frozen

@@ -6,7 +6,6 @@ from typing import Any, ClassVar, TypeVar
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from draftwood.core.config.compose import traits_of
 from draftwood.core.registry.loader import installed
 from draftwood.core.registry.plugin import Kind, Plugin
 from draftwood.core.registry.registry import PluginSource, Registered
@@ -36,7 +35,7 @@ class Suite:
 
     @property
     def traits(self) -> Any:
-        return traits_of(self.entry, self.entry.plugin.options(**self.options))
+        return self.entry.traits(self.entry.plugin.options(**self.options))
 
     def build(self) -> Any:
         """A fresh object of the plugin."""

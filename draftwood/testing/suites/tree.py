@@ -108,7 +108,7 @@ class TreePolicySuite(Suite):
 
         def check(case: tuple[ToyPipeline, str]) -> None:
             toy, rule = case
-            toy.check(tree=self.build(), verifier=VERIFIERS[rule][1]())
+            toy.check(tree=self.build(), verifier=VERIFIERS[rule]())
 
         toys = strategies.toy_pipelines(
             self._forms(), ("sampled-chain",), ("match",), ("fixed", "adversarial")

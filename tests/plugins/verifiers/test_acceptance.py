@@ -65,7 +65,7 @@ def enumerated(tree: TokenTree, rule: str, distributions: TreeDistributions) -> 
     """Mean accepted drafts over every outcome of the verifier's draws."""
 
     def judge(rng: Enumerating) -> int:
-        return len(VERIFIERS[rule][1]().judge(distributions, tree, rng).accepted) - 1
+        return len(VERIFIERS[rule]().judge(distributions, tree, rng).accepted) - 1
 
     return sum(probability * accepted for probability, accepted, _ in outcomes(judge))
 
