@@ -1,10 +1,10 @@
 """Growing buffers of keys and values: one implementation for the target's cache and drafters'."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from attrs import define, field
+from attrs import define, field, frozen
 from torch import Tensor
 
 from draftwood.core.kernels.graphs import BufferPool
@@ -12,25 +12,20 @@ from draftwood.core.kernels.graphs import BufferPool
 ROW_AXIS = 3
 
 
-class KVShape(Protocol):
+@frozen
+class KVShape:
     """What one layer caches.
 
     Attributes:
         heads: K/V heads; 0 for a layer that caches nothing of its own.
-        key_dim: Width of a row of keys.
-        value_dim: Width of a row of values.
+        key_dim: Width of a row of keys; `value_dim` of a row of values.
     """
 
-    @property
-    def heads(self) -> int: ...
-    @property
-    def key_dim(self) -> int: ...
-    @property
-    def value_dim(self) -> int: ...
-    @property
-    def dtype(self) -> torch.dtype: ...
-    @property
-    def device(self) -> torch.device: ...
+    heads: int
+    key_dim: int
+    value_dim: int
+    dtype: torch.dtype
+    device: torch.device
 
 
 @define(eq=False)

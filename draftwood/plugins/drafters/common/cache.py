@@ -2,47 +2,21 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Protocol
 
-import torch
-from attrs import frozen
 from torch import Tensor
 
 from draftwood.core.kernels.graphs import BufferPool
-from draftwood.core.kv_buffer import KVBuffer, KVMemory
+from draftwood.core.kv_buffer import KVBuffer, KVMemory, KVShape
+from draftwood.plugins.drafters.common.model import DrafterModel
 
 FIRST = 512
 """Rows that a new cache has room for."""
 
 
-class CachedModel(Protocol):
-    """The properties of a model that determine the size of its cache."""
-
-    @property
-    def layers(self) -> int: ...
-    @property
-    def kv_heads(self) -> int: ...
-    @property
-    def head_dim(self) -> int: ...
-    @property
-    def dtype(self) -> torch.dtype: ...
-    @property
-    def device(self) -> torch.device: ...
-
-
-@frozen
-class _LayerShape:
-    heads: int
-    key_dim: int
-    value_dim: int
-    dtype: torch.dtype
-    device: torch.device
-
-
-def allocate(model: CachedModel, capacity: int) -> KVMemory:
+def allocate(model: DrafterModel, capacity: int) -> KVMemory:
     """New memory for the context of one of the model's requests."""
     dim = model.head_dim
-    shape = _LayerShape(model.kv_heads, dim, dim, model.dtype, model.device)
+    shape = KVShape(model.kv_heads, dim, dim, model.dtype, model.device)
     return KVMemory.allocate([shape] * model.layers, capacity)
 
 
@@ -69,7 +43,7 @@ class ContextCache(KVBuffer):
 
     def __init__(
         self,
-        model: CachedModel,
+        model: DrafterModel,
         capacity: int | None = None,
         pool: BufferPool[KVMemory] | None = None,
     ) -> None:

@@ -5,11 +5,29 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 import torch
+from attrs import frozen
 from torch import Tensor, nn
 
 from draftwood.core.errors import CheckpointError
+from draftwood.core.interfaces import Target
+from draftwood.core.proposals import Vocabulary
 from draftwood.plugins.drafters.common.config import DrafterConfig
 from draftwood.plugins.drafters.common.weights import check_target_ids, fit, read_weights, renamed
+
+
+@frozen(eq=False)
+class Shared:
+    """Tensors that a drafter uses beside its network.
+
+    Attributes:
+        embedding: (V, H) unscaled embedding rows, the checkpoint's own or the target's.
+        head: The target's (V, H) output head; None if the checkpoint has its own.
+        vocabulary: Maps the draft vocabulary to the target's.
+    """
+
+    embedding: Tensor
+    head: Tensor | None
+    vocabulary: Vocabulary
 
 
 class DrafterModel(nn.Module):
@@ -106,6 +124,15 @@ class DrafterModel(nn.Module):
     @property
     def device(self) -> torch.device:
         return self.fc.weight.device
+
+    def share(self, target: Target) -> Shared:
+        """The tensors to use with this target."""
+        own = self.embed_tokens
+        return Shared(
+            target.embedding_weight() if own is None else own.weight,
+            target.head_weight() if self.lm_head is None else None,
+            Vocabulary(target.vocab_size, self.draft_to_target()),
+        )
 
     def draft_to_target(self) -> Tensor | None:
         """(V_draft,) int64 target ids of the draft vocabulary; None if the two are the same."""

@@ -15,8 +15,9 @@ from draftwood.core.errors import PairingError, RequestError
 from draftwood.core.interfaces import Drafter, DraftSession, DraftWork, Kernels, Target
 from draftwood.core.kernels.graphs import Capturing
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import FactorizedProposal, MarkovProposal, Proposal, Vocabulary
+from draftwood.core.proposals import FactorizedProposal, MarkovProposal, Proposal
 from draftwood.plugins.drafters.common.cache import ContextCache
+from draftwood.plugins.drafters.common.model import Shared
 from draftwood.plugins.drafters.common.placement import placed_like
 from draftwood.plugins.drafters.dflash.captured import Captured
 from draftwood.plugins.drafters.dflash.model import DFlashModel
@@ -29,20 +30,13 @@ Measured on the bundled drafter: of temperatures from 0.8 to 1.9 its trees accep
 
 
 @frozen(eq=False)
-class Shared:
-    """Tensors that a drafter takes from its target.
+class BlockShared(Shared):
+    """Shared tensors with `block`, the (B, H) scaled embedding rows of a block.
 
-    Attributes:
-        block: (B, H) scaled embedding rows of a block; each proposal replaces row 0, the anchor's.
-        embedding: (V, H) unscaled embedding rows.
-        head: (V, H) output head; None if the checkpoint has its own.
-        vocabulary: Maps the draft vocabulary to the target's.
+    Each proposal replaces row 0, the anchor's.
     """
 
     block: Tensor
-    embedding: Tensor
-    head: Tensor | None
-    vocabulary: Vocabulary
 
 
 class DFlashSession(DraftSession):
@@ -51,7 +45,7 @@ class DFlashSession(DraftSession):
     def __init__(
         self,
         model: DFlashModel,
-        shared: Shared,
+        shared: BlockShared,
         sampling: Sampling,
         cache: ContextCache,
         captured: Captured | None = None,
@@ -113,7 +107,7 @@ class DFlash(Drafter):
         )
         self.model = self.load(folder)
         self.config = self.model.config
-        self._shared: Shared | None = None
+        self._shared: BlockShared | None = None
         self._captured: Captured | None = None
 
     def load(self, folder: Path) -> DFlashModel:
@@ -133,9 +127,8 @@ class DFlash(Drafter):
         ids = torch.full((config.block_size,), config.mask_token_id, device=embedding.device)
         with torch.inference_mode():
             block = embedding[ids] * config.input_embedding_scale
-        head = target.head_weight() if self.model.lm_head is None else None
-        vocabulary = Vocabulary(target.vocab_size, bound.model.draft_to_target())
-        bound._shared = Shared(block, embedding, head, vocabulary)
+        shared = bound.model.share(target)
+        bound._shared = BlockShared(shared.embedding, shared.head, shared.vocabulary, block)
         return bound
 
     def capture(self, kernels: Kernels, capturing: Capturing) -> Self:

@@ -1,6 +1,6 @@
 """The layer of a DFlash drafter: attention over context and block, gated MLP, convolutions.
 
-The layer has three forwards on the same weights; tests check that they agree. `forward` runs one
+Attention has three forwards on the same weights; tests check that they agree. `forward` runs one
 block over cached context, in few operations, since it runs once a round. `fixed` runs the same
 block where work is captured, and reads the context's length on the device. `packed` runs many
 blocks of many sequences, for training.
@@ -142,25 +142,13 @@ class DrafterLayer(nn.Module):
         visible = ahead <= 0 if self.causal else torch.ones_like(ahead, dtype=torch.bool)
         return visible if self.window is None else visible & (ahead.abs() < self.window)
 
-    def forward(
-        self, x: Tensor, cos_sin: CosSin, keys: Tensor, values: Tensor, mask: Tensor | None
-    ) -> Tensor:
-        """One block (B, d) over its cached context."""
-        return self._run(x, self.self_attn, cos_sin, keys, values, mask)
+    def forward(self, x: Tensor, attend: Callable[..., Tensor], *context: Any) -> Tensor:
+        """Run a block or packed blocks x (..., B, d).
 
-    def fixed(
-        self, x: Tensor, cos_sin: CosSin, keys: Tensor, values: Tensor, rows: Tensor, attend: Attend
-    ) -> Tensor:
-        """One block (B, d), with the context in buffers whose length only the device knows."""
-        return self._run(x, self.self_attn.fixed, cos_sin, keys, values, rows, attend)
-
-    def packed(
-        self, x: Tensor, cos_sin: CosSin, keys: Tensor, values: Tensor, visible: Tensor
-    ) -> Tensor:
-        """Blocks (S, A, B, d) over the context of their sequences."""
-        return self._run(x, self.self_attn.packed, cos_sin, keys, values, visible)
-
-    def _run(self, x: Tensor, attend: Any, *context: Any) -> Tensor:
+        Args:
+            attend: `self_attn`, or its method `fixed` or `packed`.
+            context: The arguments of `attend` after the normed x.
+        """
         h = self.input_layernorm(x)
         x = x + _convolved(self.attention_conv, h, lambda part: attend(part, *context))
         return x + _convolved(self.mlp_conv, self.post_attention_layernorm(x), self.mlp)

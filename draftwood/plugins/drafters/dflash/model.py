@@ -90,7 +90,7 @@ class DFlashModel(DrafterModel):
         x = embeds
         for layer, (keys, values) in zip(self.stacked, cached, strict=True):
             mask = layer.mask(keys.shape[1], embeds.shape[0], embeds.device)
-            x = layer(x, cos_sin, keys, values, mask)
+            x = layer(x, layer.self_attn, cos_sin, keys, values, mask)
         return self.norm(x)
 
     def fixed_context(
@@ -126,7 +126,7 @@ class DFlashModel(DrafterModel):
         cos_sin = self.rotary(rows, embeds.dtype)
         x = embeds
         for layer, (keys, values), run in zip(self.stacked, buffers, attend, strict=True):
-            x = layer.fixed(x, cos_sin, keys, values, rows, run)
+            x = layer(x, layer.self_attn.fixed, cos_sin, keys, values, rows, run)
         return self.norm(x)
 
     def logits(self, hidden: Tensor, head: Tensor | None = None) -> Tensor:
@@ -165,5 +165,5 @@ class DFlashModel(DrafterModel):
         for layer in self.stacked:
             visible = layer.packed_mask(rows, slots, anchors)
             keys, values = layer.self_attn.keys_values(context, context_cos_sin)
-            x = layer.packed(x, cos_sin, keys, values, visible)
+            x = layer(x, layer.self_attn.packed, cos_sin, keys, values, visible)
         return self.norm(x)

@@ -12,13 +12,13 @@ from draftwood.core.checkpoints import fetch
 from draftwood.core.errors import CheckpointError, PairingError, RequestError
 from draftwood.core.interfaces import Drafter, DraftSession, DraftWork, Target
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import Vocabulary
 from draftwood.plugins.drafters.common.autoregressive import CHUNK, MAX_WAITING
 from draftwood.plugins.drafters.common.cache import ContextCache
+from draftwood.plugins.drafters.common.model import Shared
 from draftwood.plugins.drafters.common.placement import placed_like
 from draftwood.plugins.drafters.eagle3.config import TAPS
 from draftwood.plugins.drafters.eagle3.model import Eagle3Model
-from draftwood.plugins.drafters.eagle3.proposal import Eagle3Proposal, Parts
+from draftwood.plugins.drafters.eagle3.proposal import Eagle3Proposal
 from draftwood.plugins.drafters.options import Eagle3Options
 
 
@@ -50,7 +50,8 @@ class Eagle3Session(DraftSession):
 
     def __init__(
         self,
-        parts: Parts,
+        model: Eagle3Model,
+        shared: Shared,
         sampling: Sampling,
         cache: ContextCache,
         tokens: tuple[int, ...] = (),
@@ -58,7 +59,7 @@ class Eagle3Session(DraftSession):
         length: int = 0,
         ahead: ProposedAnchor | None = None,
     ) -> None:
-        self.parts, self.sampling, self.cache = parts, sampling, cache
+        self.model, self.shared, self.sampling, self.cache = model, shared, sampling, cache
         self.tokens, self.states, self.length, self.ahead = tokens, states, length, ahead
         self.rows = cache.length
 
@@ -73,7 +74,7 @@ class Eagle3Session(DraftSession):
         self.ahead = None
         self.cache.rollback(self.rows)
         with torch.inference_mode():
-            features = features.to(self.parts.model.dtype)
+            features = features.to(self.model.dtype)
             self.states = features if held is None else torch.cat([held, features])
         self.tokens += new
         self.length += len(tokens)
@@ -85,7 +86,8 @@ class Eagle3Session(DraftSession):
     def fork(self) -> "Eagle3Session":
         self.cache.rollback(self.rows)
         return Eagle3Session(
-            self.parts,
+            self.model,
+            self.shared,
             self.sampling,
             self.cache.fork(),
             self.tokens,
@@ -108,7 +110,7 @@ class Eagle3Session(DraftSession):
 
     def _run(self, tokens: Sequence[int], states: Tensor) -> Tensor:
         """Add rows for these tokens; returns the state of the last, (1, d)."""
-        model, last = self.parts.model, states
+        model, last = self.model, states
         with torch.inference_mode():
             ids = torch.tensor(tokens, device=model.device)
             for part, tapped in zip(ids.split(CHUNK), states.split(CHUNK), strict=True):
@@ -118,7 +120,7 @@ class Eagle3Session(DraftSession):
                 if count > 1:
                     columns = torch.arange(start + count, device=model.device)
                     mask = columns < positions[:, None]
-                features, embeds = model.fuse(tapped), self.parts.embedding[part]
+                features, embeds = model.fuse(tapped), self.shared.embedding[part]
                 last = model.run(embeds, features, positions, self.cache, mask)
         return last[-1:]
 
@@ -135,7 +137,7 @@ class Eagle3(Drafter):
         folder = fetch(options.checkpoint, options.revision, pickles=pickles, part="eagle3")
         self.model = Eagle3Model.from_folder(folder, allow_pickle=pickles)
         self._taps = chosen_taps(options, self.model.config.target_layer_ids)
-        self._parts: Parts | None = None
+        self._shared: Shared | None = None
 
     @property
     def taps(self) -> tuple[int, ...]:
@@ -144,13 +146,9 @@ class Eagle3(Drafter):
     def bind(self, target: Target) -> Self:
         rows = target.embedding_weight()
         self._check_pairing(target, rows)
-        model = placed_like(self.model, rows)
-        embedding = rows if model.embed_tokens is None else model.embed_tokens.weight
-        head = target.head_weight() if model.lm_head is None else None
         bound = copy.copy(self)
-        bound.model = model
-        vocabulary = Vocabulary(target.vocab_size, model.draft_to_target())
-        bound._parts = Parts(model, embedding, head, vocabulary)
+        bound.model = placed_like(self.model, rows)
+        bound._shared = bound.model.share(target)
         return bound
 
     def _check_pairing(self, target: Target, rows: Tensor) -> None:
@@ -175,9 +173,9 @@ class Eagle3(Drafter):
             )
 
     def open(self, target: Target, sampling: Sampling) -> Eagle3Session:
-        if self._parts is None:
+        if self._shared is None:
             raise RequestError("a drafter is bound to its target before it opens sessions")
-        return Eagle3Session(self._parts, sampling, ContextCache(self.model))
+        return Eagle3Session(self.model, self._shared, sampling, ContextCache(self.model))
 
     def propose(self, work: Sequence[DraftWork]) -> list[Eagle3Proposal]:
         return [self._propose(item) for item in work]
@@ -191,7 +189,8 @@ class Eagle3(Drafter):
         if item.limits.depth is not None:
             depth = min(depth, item.limits.depth)
         return Eagle3Proposal(
-            session.parts,
+            session.model,
+            session.shared,
             session.cache,
             session.rows + 1,
             state,

@@ -8,23 +8,8 @@ from draftwood.core.options import Sampling
 from draftwood.core.proposals import Frontier, Vocabulary
 from draftwood.plugins.drafters.common.autoregressive import AutoregressiveProposal, children_mask
 from draftwood.plugins.drafters.common.cache import ContextCache
+from draftwood.plugins.drafters.common.model import Shared
 from draftwood.plugins.drafters.eagle3.model import Eagle3Model
-
-
-@frozen(eq=False)
-class Parts:
-    """A drafter's network and what it uses of its target.
-
-    Attributes:
-        embedding: (V, d) rows, the checkpoint's own or the target's.
-        head: The target's (V, d) output weight; None if the checkpoint has its own.
-        vocabulary: Maps the draft vocabulary to the target's.
-    """
-
-    model: Eagle3Model
-    embedding: Tensor
-    head: Tensor | None
-    vocabulary: Vocabulary
 
 
 @frozen(eq=False)
@@ -54,7 +39,8 @@ class Eagle3Proposal(AutoregressiveProposal):
         position: The anchor's.
     """
 
-    parts: Parts
+    model: Eagle3Model
+    shared: Shared
     cache: ContextCache
     committed: int
     anchor: Tensor
@@ -68,14 +54,14 @@ class Eagle3Proposal(AutoregressiveProposal):
 
     @property
     def vocabulary(self) -> Vocabulary:  # type: ignore[override]
-        return self.parts.vocabulary
+        return self.shared.vocabulary
 
     def root(self) -> Frontier:
         none = torch.zeros((1, 0), dtype=torch.bool, device=self.device)
         return Frontier(0, 1, Nodes(self.anchor, none))
 
     def logits_at(self, at: Frontier) -> Tensor:
-        return self.parts.model.logits(at.state.states, self.parts.head)
+        return self.model.logits(at.state.states, self.shared.head)
 
     def advance(self, at: Frontier, rows: Tensor, tokens: Tensor) -> Frontier:
         with torch.inference_mode():
@@ -83,8 +69,8 @@ class Eagle3Proposal(AutoregressiveProposal):
             count = rows.shape[0]
             visible = children_mask(at.state.visible, rows, self.cache.length - self.committed)
             positions = torch.full((count,), self.position + at.depth + 1, device=self.device)
-            states = self.parts.model.run(
-                self.parts.embedding[tokens],
+            states = self.model.run(
+                self.shared.embedding[tokens],
                 at.state.states[rows],
                 positions,
                 self.cache,
