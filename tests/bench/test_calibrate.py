@@ -1,4 +1,4 @@
-"""`draftwood calibrate` on a target with scripted prices, and its drawing."""
+"""`draftwood calibrate` on a target with scripted times, and its drawings."""
 
 import json
 import sys
@@ -13,11 +13,11 @@ from draftwood.testing.oracle import ScriptedCosts
 
 
 @pytest.fixture(autouse=True)
-def own_store(tmp_path, monkeypatch):
+def empty_store(tmp_path, monkeypatch):
     monkeypatch.setenv("DRAFTWOOD_CACHE", str(tmp_path / "cache"))
 
 
-def test_it_prints_every_point_and_says_how_good_the_fit_is(draftwood, pipeline, tmp_path):
+def test_output_lists_every_point_and_the_quality_of_the_fit(draftwood, pipeline, tmp_path):
     ran = draftwood("calibrate", pipeline(), "--repeats", "1")
     assert ran.code == 0
     assert len(ran.out.splitlines()) == 1 + len(FITTED) + len(HELD_OUT) + 3
@@ -49,7 +49,7 @@ def test_the_drawing_is_xml_with_every_point_and_a_line_per_context(draftwood, p
     assert path.read_text() == calibration_svg(calibrate(ScriptedCosts(), 1))
 
 
-def test_a_png_needs_matplotlib_and_says_so(draftwood, pipeline, tmp_path, monkeypatch):
+def test_a_png_without_matplotlib_is_refused(draftwood, pipeline, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     ran = draftwood("calibrate", pipeline(), "--repeats", "1", "--png", str(tmp_path / "a.png"))
@@ -57,14 +57,14 @@ def test_a_png_needs_matplotlib_and_says_so(draftwood, pipeline, tmp_path, monke
     assert "pip install 'draftwood[plots]'" in ran.err
 
 
-def test_a_png_is_drawn_where_matplotlib_is(draftwood, pipeline, tmp_path):
+def test_a_png_is_drawn_with_matplotlib(draftwood, pipeline, tmp_path):
     pytest.importorskip("matplotlib")
     path = tmp_path / "a.png"
     assert draftwood("calibrate", pipeline(), "--repeats", "1", "--png", str(path)).code == 0
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_drawing_that_cannot_be_written_is_told(draftwood, pipeline, tmp_path):
+def test_an_unwritable_drawing_is_refused(draftwood, pipeline, tmp_path):
     ran = draftwood("calibrate", pipeline(), "--repeats", "1", "--svg", str(tmp_path))
     assert ran.code == 2
     assert "Is a directory" in ran.err

@@ -1,4 +1,4 @@
-"""The benchmark of predicted times: its clock, its error, its count of rounds."""
+"""The benchmark of predicted times: its clock, errors and count of rounds."""
 
 import importlib.util
 import itertools
@@ -33,23 +33,23 @@ def linear(start=0.01, step=0.001):
 POINTS = [Probe(s, c, 0.01 + 0.001 * s) for s in (1, 8, 64) for c in (64, 2048)]
 
 
-def test_a_dilated_clock_goes_on_from_where_it_is(prediction):
+def test_a_dilated_clock_is_continuous_when_its_factor_changes(prediction):
     ticks = itertools.count()
     clock = prediction.Dilated(lambda: float(next(ticks)))
     assert clock() == 1.0
-    clock.factor = 2.0  # looks at the other clock once
+    clock.factor = 2.0  # reads the other clock once
     assert clock() == 2.0 + 2.0
     assert clock() == 2.0 + 4.0
     clock.factor = 1.0
     assert clock() == 8.0 + 1.0
 
 
-def test_the_error_is_relative_to_what_was_measured(prediction):
+def test_errors_are_relative_to_the_measured_time(prediction):
     assert prediction.error(linear(), POINTS) == pytest.approx(0.0)
     assert prediction.error(linear(), POINTS, 2.0) == pytest.approx(0.5)
 
 
-def test_rounds_are_counted_until_the_machine_is_followed(prediction):
+def test_rounds_are_counted_until_the_error_recovers(prediction):
     class Scripted:
         costs = linear()
 

@@ -1,1 +1,1 @@
-"""Budget controllers: each decides how much of a tree is worth its time on this machine."""
+"""Budget controllers: each decides how many draft nodes are verified."""

@@ -1,4 +1,4 @@
-"""The fixed controller: the same budget every round, and no more."""
+"""The fixed controller: the same budget every round."""
 
 import pytest
 
@@ -13,7 +13,7 @@ STATE: ControllerState[None, None] = ControllerState(None, None)
 CTX = RoundContext(0, 10, 100)
 
 
-def test_the_budget_is_the_option() -> None:
+def test_the_budget_equals_the_option() -> None:
     controller = Fixed(FixedOptions(nodes=12, depth=3))
     assert controller.before_draft(CTX, STATE) == Limits(12, 3)
     assert controller.choose(tree_of(9), CTX, STATE) == 9
@@ -27,19 +27,19 @@ def test_the_machine_is_not_measured() -> None:
     assert costs.probes == []
 
 
-def test_a_useless_drafter_is_used_for_ever() -> None:
-    """What roofline must not do: negative control of its test of the same name."""
+def test_a_useless_drafter_is_never_switched_off() -> None:
+    """Negative control of roofline's test that switches it off."""
     rounds = Simulation(Fixed(FixedOptions(nodes=8)), None, acceptance=0.0).run(100)
     assert {stats.budget for stats in rounds} == {8}
 
 
-def test_no_nodes_is_plain_decoding_and_says_so() -> None:
+def test_zero_nodes_decodes_plainly_and_explains_it() -> None:
     controller = Fixed(FixedOptions(nodes=0))
     assert controller.before_draft(CTX, STATE).nodes == 0
     assert "fixed at 0" in (controller.explain(STATE) or "")
 
 
 @pytest.mark.parametrize("options", [{"nodes": -1}, {"depth": 0}])
-def test_impossible_options_are_refused(options: dict[str, int]) -> None:
+def test_negative_nodes_and_zero_depth_are_refused(options: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="must be >="):
         FixedOptions(**options)

@@ -1,4 +1,4 @@
-"""The measured controller: the roofline's decisions on a table, and what both expected."""
+"""The measured controller: roofline's decisions on a table, and forecasts of both."""
 
 import itertools
 import random
@@ -21,7 +21,7 @@ from .machine import Costs, Simulation, speed, tree_of, two_roofs
 
 
 @pytest.fixture(autouse=True)
-def own_store(tmp_path, monkeypatch):
+def empty_store(tmp_path, monkeypatch):
     monkeypatch.setenv("DRAFTWOOD_CACHE", str(tmp_path))
 
 
@@ -43,13 +43,13 @@ def stairs(tokens, context):
     return 0.004 + 0.002 * -(-tokens // 16)
 
 
-def test_a_table_has_the_measured_times_and_is_straight_between_them():
+def test_a_table_interpolates_linearly_between_measured_times():
     table = ForwardTable.of(
         [Probe(1, 64, 1.0), Probe(8, 64, 8.0), Probe(4, 64, 2.0), Probe(1, 128, 3.0)]
     )
     assert [table.seconds(s, 64) for s in (1, 4, 8)] == [1.0, 2.0, 8.0]
     assert table.seconds(2, 64) == pytest.approx(4 / 3)
-    assert table.seconds(10, 64) == pytest.approx(11.0)  # on as between the last two
+    assert table.seconds(10, 64) == pytest.approx(11.0)  # extrapolated with the last slope
     assert table.seconds(1, 96) == pytest.approx(2.0)
     assert table.seconds(1, 10) == 1.0
     assert table.seconds(1, 4096) == 3.0
@@ -57,12 +57,12 @@ def test_a_table_has_the_measured_times_and_is_straight_between_them():
     assert np.allclose(table.seconds(sizes, 96), [table.seconds(s, 96) for s in range(1, 20)])
 
 
-def test_a_table_never_gets_cheaper_beyond_its_largest_size():
+def test_a_table_is_constant_beyond_a_falling_end():
     table = ForwardTable.of([Probe(1, 64, 2.0), Probe(8, 64, 1.0)])
     assert table.seconds(100, 64) == 1.0
 
 
-def test_a_table_of_nothing_is_refused():
+def test_an_empty_table_is_refused():
     with pytest.raises(ValueError, match="at least one"):
         ForwardTable.of([])
 
@@ -74,7 +74,7 @@ def test_states_can_be_compared_and_hashed():
 
 @pytest.mark.parametrize("price", [two_roofs, lambda s, c: 0.010 + 0.002 * s])
 @pytest.mark.parametrize("nodes", [5, 40, 200])
-def test_the_budget_is_the_best_by_the_true_prices(price, nodes):
+def test_the_budget_has_97_percent_of_the_best_true_speed(price, nodes):
     run = simulation(price)
     run.run(30)
     tree = tree_of(nodes)
@@ -82,11 +82,11 @@ def test_the_budget_is_the_best_by_the_true_prices(price, nodes):
     rest = run.draft + run.grow + run.other
     values = [gain / (rest + price(n + 1, run.context)) for n, gain in enumerate(expected_tokens)]
     chosen = run.controller.choose(tree, run.ctx(), run.state)
-    # Straight between 32 and 64 tokens, the table misses that the roofs meet near 34.
+    # The roofs meet near 34 tokens, where the table interpolates between 32 and 64.
     assert values[chosen] >= 0.97 * max(values)
 
 
-def test_it_is_as_fast_as_the_best_fixed_budget():
+def test_speed_is_within_5_percent_of_the_best_fixed_budget():
     truth = {"acceptance": 0.7, "noise": 0.1}
     ours = speed(simulation(**truth).run(400))
     fixed = [
@@ -96,7 +96,7 @@ def test_it_is_as_fast_as_the_best_fixed_budget():
     assert ours > 0.95 * max(fixed)
 
 
-def test_forwards_are_never_corrected_and_stages_are_learnt():
+def test_round_times_change_stage_times_and_no_forward_times():
     run = simulation()
     table = run.machine
     run.spike = 3.0
@@ -112,38 +112,38 @@ def test_forwards_are_never_corrected_and_stages_are_learnt():
     assert float(other.state.machine.forward(16, 64)) > 2 * before
 
 
-def test_what_the_roofline_stored_is_its_table():
+def test_the_table_is_read_from_rooflines_stored_probes():
     Roofline(RooflineOptions(), clock=still).init(Costs())
     costs = Costs()
-    prices = measured().init(costs)
-    assert prices.source == "store"
-    assert len(costs.probes) == 2  # one small forward and one larger confirm it
-    assert float(prices.forward(16, CONTEXTS[0])) == pytest.approx(two_roofs(16, CONTEXTS[0]))
+    model = measured().init(costs)
+    assert model.source == "store"
+    assert len(costs.probes) == 2  # a small and a larger forward confirm it
+    assert float(model.forward(16, CONTEXTS[0])) == pytest.approx(two_roofs(16, CONTEXTS[0]))
 
 
 @pytest.mark.parametrize("options", [{"refresh": True}, {}])
-def test_a_table_that_is_not_wanted_or_not_true_any_more_is_measured_again(options):
+def test_refresh_or_changed_times_measure_the_table_again(options):
     Roofline(RooflineOptions(), clock=still).init(Costs())
 
     def slower(tokens, context):
         return two_roofs(tokens, context) * (1 if options else 5)
 
     costs = Costs(slower)
-    prices = measured(**options).init(costs)
-    assert prices.source == "probe"
+    model = measured(**options).init(costs)
+    assert model.source == "probe"
     assert len(costs.probes) > len(SIZES)
-    assert float(prices.forward(16, CONTEXTS[0])) == pytest.approx(slower(16, CONTEXTS[0]))
+    assert float(model.forward(16, CONTEXTS[0])) == pytest.approx(slower(16, CONTEXTS[0]))
 
 
-def test_without_any_measurement_there_is_no_decision():
+def test_no_measurement_within_the_limit_is_an_error():
     ticks = itertools.count(0.0, 100.0)
     with pytest.raises(DraftwoodError, match=r"raise controller\.probe_seconds, or use roofline"):
         Measured(MeasuredOptions(), clock=lambda: next(ticks)).init(Costs())
 
 
 @pytest.mark.parametrize(("kind", "error"), [(Roofline, 0.02), (Measured, 0.1)])
-def test_a_forecast_is_what_the_rounds_gave_and_took(kind, error):
-    """On average, on a machine and a text that are what was learnt of them."""
+def test_forecasts_match_the_tokens_and_times_of_rounds(kind, error):
+    """On average, on a machine and a text that do not change."""
     options = RooflineOptions() if kind is Roofline else MeasuredOptions()
     controller = kind(options, clock=still)
     run = Simulation(controller, controller.init(Costs()), acceptance=0.8, rng=random.Random(5))
@@ -162,7 +162,7 @@ def test_a_forecast_is_what_the_rounds_gave_and_took(kind, error):
     assert statistics.mean(expected) == pytest.approx(statistics.mean(committed), rel=0.1)
 
 
-def test_a_forecast_of_a_plain_round_is_one_token_at_the_price_of_a_plain_step():
+def test_the_forecast_of_a_plain_round_is_one_token_in_a_plain_step():
     run = simulation(acceptance=0.0)
     history = run.run(60)
     plain = next(stats for stats in history if not stats.drafted)
@@ -171,12 +171,12 @@ def test_a_forecast_of_a_plain_round_is_one_token_at_the_price_of_a_plain_step()
     assert forecast.seconds == (run.state.machine.plain_step(plain.context),)
 
 
-def test_a_controller_without_an_idea_of_time_forecasts_nothing():
+def test_the_fixed_controller_has_no_forecast():
     run = Simulation(Fixed(FixedOptions(nodes=4)), None)
     (stats,) = run.run(1)
     assert run.controller.forecast(stats, ControllerState(None, None)) is None
 
 
-def test_prices_over_a_table_say_where_they_come_from():
+def test_a_measured_cost_model_has_source_probe():
     assert isinstance(measured().init(Costs()), CostModel)
     assert measured().init(Costs()).source == "probe"

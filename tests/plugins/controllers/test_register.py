@@ -1,4 +1,4 @@
-"""Registration of the bundled controllers: torch-free, and true."""
+"""Registration of the bundled controllers."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ def test_scipy_is_imported_only_to_fit() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-def test_every_record_builds_a_controller_with_its_default_options() -> None:
+def test_every_plugin_builds_with_its_default_options() -> None:
     records = list(draftwood_register_controllers())
     assert [record.name for record in records] == ["fixed", "measured", "roofline"]
     for record in records:

@@ -1,4 +1,4 @@
-"""The roofline controller: the best budget, or none, on machines and texts whose truth is known."""
+"""The roofline controller on simulated machines and texts, whose best budgets are known."""
 
 import math
 import random
@@ -19,11 +19,11 @@ from draftwood.plugins.controllers.roofline.acceptance import AcceptanceEstimate
 from draftwood.plugins.controllers.roofline.cost_based import FIRST_CAP, MIN_CAP, RequestState
 from draftwood.plugins.controllers.roofline.speculation import MIN_ROUNDS, SpeculationState
 
-from .machine import Costs, Price, Simulation, speed, tree_of, two_roofs
+from ..machine import Costs, Price, Simulation, speed, tree_of, two_roofs
 
 
 @pytest.fixture(autouse=True)
-def own_store(tmp_path, monkeypatch):
+def empty_store(tmp_path, monkeypatch):
     monkeypatch.setenv("DRAFTWOOD_CACHE", str(tmp_path))
 
 
@@ -46,12 +46,12 @@ def flat(tokens: int, context: int) -> float:
 
 
 def stairs(tokens: int, context: int) -> float:
-    """No two roofs: a step every sixteen tokens, as kernels with tiles have."""
+    """A step every sixteen tokens, as kernels with tiles have, and not two roofs."""
     return 0.004 + 0.002 * math.ceil(tokens / 16)
 
 
 def best_budget(tree: TokenTree, price: Price, run: Simulation) -> tuple[int, list[float]]:
-    """argmax of S(N) over all N by its definition, with the true prices."""
+    """argmax of S(N) over all N by its definition, with the true model."""
     expected_tokens = run.state.request.acceptance.expected_tokens(tree)
     rest = run.draft + run.grow + run.other
     values = [gain / (rest + price(n + 1, run.context)) for n, gain in enumerate(expected_tokens)]
@@ -60,7 +60,7 @@ def best_budget(tree: TokenTree, price: Price, run: Simulation) -> tuple[int, li
 
 @pytest.mark.parametrize("price", [two_roofs, steep, flat])
 @pytest.mark.parametrize("best", [0.3, 0.7, 0.9])
-def test_the_budget_is_the_best_of_all_budgets(price: Price, best: float) -> None:
+def test_the_budget_has_99_percent_of_the_best_speed(price: Price, best: float) -> None:
     run = simulation(price, best=best)
     run.run(30)
     for nodes in (1, 5, 40, 200):
@@ -74,7 +74,7 @@ def test_the_budget_is_the_best_of_all_budgets(price: Price, best: float) -> Non
             assert there[chosen] < 0.9 * max(there)
 
 
-def test_a_machine_unlike_two_roofs_is_learnt_by_size() -> None:
+def test_residuals_learn_a_machine_unlike_two_roofs() -> None:
     run = simulation(stairs)
     run.run(300)
     tree = tree_of(100)
@@ -85,7 +85,9 @@ def test_a_machine_unlike_two_roofs_is_learnt_by_size() -> None:
 
 @pytest.mark.parametrize("acceptance", [1.0, 0.7, 0.4])
 @pytest.mark.parametrize("noise", [0.0, 0.15])
-def test_it_is_as_fast_as_the_best_fixed_budget(acceptance: float, noise: float) -> None:
+def test_speed_is_within_5_percent_of_the_best_fixed_budget(
+    acceptance: float, noise: float
+) -> None:
     truth = {"acceptance": acceptance, "noise": noise}
     ours = speed(simulation(**truth).run(600))
     fixed = {
@@ -95,11 +97,11 @@ def test_it_is_as_fast_as_the_best_fixed_budget(acceptance: float, noise: float)
         for nodes in (0, 4, 8, 16, 24, 32, 64)
     }
     assert ours > 0.95 * max(fixed.values())
-    assert min(fixed.values()) < 0.8 * max(fixed.values())  # there was something to lose
+    assert min(fixed.values()) < 0.8 * max(fixed.values())  # budgets matter here
 
 
 @pytest.mark.covers("useless-drafter")
-def test_a_useless_drafter_is_switched_off_and_the_result_says_so() -> None:
+def test_a_useless_drafter_is_switched_off_and_explained() -> None:
     run = simulation(acceptance=0.0)
     history = run.run(600)
     drafted = [stats.drafted for stats in history]
@@ -109,16 +111,16 @@ def test_a_useless_drafter_is_switched_off_and_the_result_says_so() -> None:
     assert sum(drafted[100:]) <= 0.08 * 500
     plain = 1.0 / (two_roofs(1, 64) + run.other)
     assert speed(history[100:]) > 0.97 * plain
-    said = run.controller.explain(run.state)
-    assert said is not None
-    assert "did not pay" in said
-    assert "it is off" in said
+    explanation = run.controller.explain(run.state)
+    assert explanation is not None
+    assert "did not pay" in explanation
+    assert "it is off" in explanation
 
 
-@pytest.mark.parametrize("best", [0.3, 0.9])  # it is as sure of itself as it likes
+@pytest.mark.parametrize("best", [0.3, 0.9])  # whatever its scores are
 @pytest.mark.parametrize("draft", [0.002, 0.004])
-def test_a_useless_drafter_costs_less_than_a_twentieth_of_short_requests(best, draft) -> None:
-    """Each request believes in the drafter anew, so each pays for finding out."""
+def test_a_useless_drafter_costs_less_than_5_percent_of_short_requests(best, draft) -> None:
+    """Every request starts with speculation on and pays for its first rounds."""
     roofline = controller()
     machine, rng = roofline.init(Costs(two_roofs)), random.Random(0)
     tokens = seconds = 0.0
@@ -126,18 +128,18 @@ def test_a_useless_drafter_costs_less_than_a_twentieth_of_short_requests(best, d
         run = Simulation(
             roofline, machine, two_roofs, draft, acceptance=0.0, best=best, noise=0.05, rng=rng
         )
-        history = run.run(128)  # a token each
+        history = run.run(128)  # one token each
         machine = run.state.machine
         tokens += sum(stats.committed for stats in history)
         seconds += sum(stats.timings.total for stats in history)
     plain = 1.0 / (two_roofs(1, 64) + run.other)
     assert tokens / seconds > 0.95 * plain
-    # Negative control: without the switch it would be far slower.
+    # Negative control: always speculating is far slower.
     fixed = Simulation(Fixed(FixedOptions(nodes=8)), None, draft=draft, acceptance=0.0, best=best)
     assert speed(fixed.run(128)) < 0.85 * plain
 
 
-def test_a_drafter_that_becomes_useful_is_used_again() -> None:
+def test_speculation_resumes_when_the_drafter_becomes_useful() -> None:
     run = simulation(acceptance=0.0)
     run.run(300)
     run.acceptance = 1.0
@@ -154,7 +156,7 @@ def test_a_useful_drafter_is_never_switched_off() -> None:
     assert run.controller.explain(run.state) is None
 
 
-def test_a_drafter_too_slow_to_pay_is_switched_off() -> None:
+def test_a_slow_drafter_is_switched_off() -> None:
     run = simulation(draft=0.05)
     run.run(60)
     assert not run.state.request.speculation.on
@@ -163,8 +165,8 @@ def test_a_drafter_too_slow_to_pay_is_switched_off() -> None:
     assert quick.state.request.speculation.on
 
 
-def test_a_close_lead_is_checked_against_a_real_plain_step() -> None:
-    """Trees that cost more than probes said must not make plain decoding look dear too."""
+def test_a_close_lead_is_checked_with_a_plain_step() -> None:
+    """Trees that cost more than predicted must not raise the predicted time of a plain step."""
 
     def trees_cost_more(tokens: int, context: int) -> float:
         return two_roofs(tokens, context) * (1.0 if tokens == 1 else 1.5)
@@ -175,7 +177,7 @@ def test_a_close_lead_is_checked_against_a_real_plain_step() -> None:
     assert predicted(run, 1) == pytest.approx(two_roofs(1, run.context), rel=0.12)
     assert predicted(run, 25) == pytest.approx(trees_cost_more(25, run.context), rel=0.12)
     assert not run.state.request.speculation.on
-    # Negative control: as cheap as the probes said, they pay.
+    # Negative control: at the predicted cost they pay.
     honest = simulation(acceptance=0.3, noise=0.02)
     honest.run(300)
     assert honest.state.request.speculation.on
@@ -185,7 +187,7 @@ def predicted(run: Simulation, tokens: int) -> float:
     return float(run.state.machine.forward(tokens, run.context))
 
 
-def test_a_slowed_machine_is_followed_within_twenty_rounds() -> None:
+def test_a_slower_machine_is_followed_within_20_rounds() -> None:
     run = simulation(noise=0.05)
     run.run(60)
     run.spike = 2.5  # every stage, as when a machine is throttled
@@ -195,7 +197,7 @@ def test_a_slowed_machine_is_followed_within_twenty_rounds() -> None:
             2.5 * two_roofs(tokens, run.context), rel=0.15
         )
     assert run.state.machine.overhead(64) == pytest.approx(2.5 * 0.0027, rel=0.15)
-    # Negative control: the nominal clock follows nothing.
+    # Negative control: the nominal clock does not follow.
     frozen = simulation(options={"clock": "nominal"}, noise=0.05)
     before = predicted(frozen, 33)
     frozen.spike = 2.5
@@ -203,7 +205,7 @@ def test_a_slowed_machine_is_followed_within_twenty_rounds() -> None:
     assert predicted(frozen, 33) == pytest.approx(before, rel=0.1)
 
 
-def test_a_spike_moves_nothing() -> None:
+def test_one_spike_changes_no_prediction() -> None:
     run = simulation(noise=0.05)
     run.run(60)
     before = [predicted(run, tokens) for tokens in (1, 33)], run.state.machine.overhead(64)
@@ -219,9 +221,9 @@ def test_a_spike_moves_nothing() -> None:
     assert statistics.mean(ratios) > 2.0
 
 
-def test_taking_in_what_the_drafter_missed_is_no_price_of_a_round() -> None:
+def test_ingesting_skipped_tokens_is_not_part_of_the_overhead() -> None:
     run = simulation()
-    run.other = 0.5  # the prompt's features, taken in by the first draft
+    run.other = 0.5  # the first draft ingests the prompt's features
     run.run(1)
     run.other = 0.0005
     assert run.state.machine.overhead(64) < 0.02
@@ -229,7 +231,7 @@ def test_taking_in_what_the_drafter_missed_is_no_price_of_a_round() -> None:
     assert run.state.machine.overhead(64) == pytest.approx(0.0027, rel=0.01)
 
 
-def test_what_is_learnt_of_a_text_is_forgotten_with_it_and_of_the_machine_is_not() -> None:
+def test_request_state_ends_with_the_request_and_machine_state_is_kept() -> None:
     run = simulation(acceptance=0.3)
     run.run(50)
     assert run.controller.open() == RequestState()
@@ -237,7 +239,7 @@ def test_what_is_learnt_of_a_text_is_forgotten_with_it_and_of_the_machine_is_not
     assert run.state.machine.stages.draft
 
 
-def test_growth_is_capped_near_the_budgets_that_paid() -> None:
+def test_the_growth_cap_follows_recent_budgets() -> None:
     run = simulation()
     caps = [stats.grown for stats in run.run(40)]
     assert caps[0] == FIRST_CAP
@@ -245,7 +247,7 @@ def test_growth_is_capped_near_the_budgets_that_paid() -> None:
     wide = simulation(flat)
     grown = [stats.grown for stats in wide.run(40)]
     assert grown[0] == FIRST_CAP
-    assert grown[-1] == 256  # where larger trees are free the cap follows
+    assert grown[-1] == 256  # larger trees cost nothing here, and the cap follows
     small = simulation(options={"max_nodes": 5})
     assert {stats.grown for stats in small.run(10)} == {5}
 
@@ -253,7 +255,7 @@ def test_growth_is_capped_near_the_budgets_that_paid() -> None:
 @pytest.mark.parametrize("price", [two_roofs, steep, stairs])
 @pytest.mark.parametrize("best", [0.3, 0.7, 0.9])
 @pytest.mark.parametrize("acceptance", [1.0, 0.6])
-def test_what_is_not_grown_would_not_have_been_chosen(
+def test_nodes_below_the_floors_are_never_chosen(
     price: Price, best: float, acceptance: float
 ) -> None:
     run = simulation(price, best=best, acceptance=acceptance)
@@ -270,12 +272,12 @@ def test_what_is_not_grown_would_not_have_been_chosen(
         assert chosen <= grown
         ended += grown < whole.nodes
     if price is steep and best < 0.9:
-        assert ended > 2  # there was growing to save
+        assert ended > 2  # floors do save growth
 
 
-def test_a_floor_six_times_too_high_would_cost_nodes_that_pay() -> None:
-    """Negative control of the test above. A floor has room: it knows no more of a round's pace
-    than what the root alone would make."""
+def test_floors_six_times_higher_would_exclude_chosen_nodes() -> None:
+    """Negative control of the test above. Floors have slack, because they assume the pace of a
+    round that commits one token."""
     run = simulation(steep, best=0.9)
     run.run(20)
     limits = run.controller.before_draft(run.ctx(), run.state)
@@ -285,8 +287,8 @@ def test_a_floor_six_times_too_high_would_cost_nodes_that_pay() -> None:
     assert any(s < wrong[n] for n, s in enumerate(whole.log_rho_list[1 : chosen + 1]))
 
 
-def test_rate_and_speed_agree_where_rounds_are_alike() -> None:
-    """With equal rounds the pace is the best speed, and both objectives have one optimum."""
+def test_rate_and_speed_agree_if_rounds_are_alike() -> None:
+    """With equal rounds the pace equals the best speed, and both objectives have one optimum."""
     by_speed = simulation(options={"objective": "speed"})
     by_rate = simulation(options={"objective": "rate"})
     budgets = [
@@ -295,7 +297,7 @@ def test_rate_and_speed_agree_where_rounds_are_alike() -> None:
     assert budgets[0] == pytest.approx(budgets[1], abs=6)
 
 
-def test_rate_spends_more_on_a_round_that_promises_more() -> None:
+def test_rate_sets_larger_budgets_in_rounds_with_higher_scores() -> None:
     run = simulation(steep, {"objective": "rate"}, best=0.5)
     run.run(60)
     ctx, state = run.ctx(), run.state
@@ -318,18 +320,18 @@ def test_the_nominal_clock_gives_the_same_budgets_on_every_machine() -> None:
 
     nominal = budgets(two_roofs, 0.0, "nominal")
     assert nominal == budgets(steep, 0.5, "nominal")
-    # Negative control: the wall clock's differ.
+    # Negative control: budgets of the wall clock differ.
     assert budgets(two_roofs, 0.0, "wall") != budgets(steep, 0.5, "wall")
 
 
-def test_the_nominal_clock_probes_nothing() -> None:
+def test_the_nominal_clock_times_nothing() -> None:
     costs = Costs()
     controller(clock="nominal").init(costs)
     assert costs.probes == []
 
 
-def test_states_are_values() -> None:
-    """Equal rounds lead to equal, hashable states: what exact enumeration merges."""
+def test_equal_rounds_lead_to_equal_hashable_states() -> None:
+    """Exact enumeration merges equal states."""
     first, second = (simulation(options={"refresh": True}) for _ in range(2))
     first.run(30)
     second.run(30)
@@ -341,7 +343,7 @@ def test_states_are_values() -> None:
     assert before == second.state
 
 
-def test_an_empty_tree_is_cut_to_nothing() -> None:
+def test_the_budget_of_an_empty_tree_is_zero() -> None:
     run = simulation()
     assert run.controller.choose(TokenTree.root(0), run.ctx(), run.state) == 0
     off = simulation(acceptance=0.0)
@@ -350,51 +352,49 @@ def test_an_empty_tree_is_cut_to_nothing() -> None:
     assert off.controller.choose(TokenTree.root(0), off.ctx(), off.state) == 0
 
 
-def test_acceptance_learns_the_share_of_the_promise_that_is_kept() -> None:
+def test_acceptance_factors_converge_to_the_true_acceptance() -> None:
     for share in (1.0, 0.5, 0.1):
         acceptance, factors = AcceptanceEstimate(), []
         for stats in Simulation(Fixed(FixedOptions(nodes=8)), None, acceptance=share).run(400):
             acceptance = acceptance.learn(stats.tree, stats.verdict)
             factors.append([math.exp(factor) for factor in acceptance.log_factors(2)])
         first, second = (statistics.mean(column) for column in zip(*factors[50:], strict=True))
-        # A tenth of it is the prior's.
+        # The prior accounts for a tenth of it.
         assert first == pytest.approx(share, abs=0.1)
         assert second == pytest.approx(share, abs=0.2)
 
 
-def test_acceptance_forgets_within_a_hundred_rounds() -> None:
+def test_acceptance_follows_a_change_within_100_rounds() -> None:
     run = Simulation(Fixed(FixedOptions(nodes=8)), None, acceptance=1.0)
     acceptance = AcceptanceEstimate()
     for share in (1.0, 0.0):
         run.acceptance = share
         for stats in run.run(100):
             acceptance = acceptance.learn(stats.tree, stats.verdict)
-    # Counted evenly it would be about a half; what is left of it is the prior's.
+    # Without decay it would be about a half; the rest is the prior.
     assert math.exp(acceptance.log_factors(1)[0]) < 0.3
 
 
-def test_a_trial_trusts_the_drafter_as_a_new_request_does() -> None:
+def test_a_trial_scores_trees_as_a_new_request_does() -> None:
     run = simulation(draft=0.0)
     run.run(30)
     tree, ctx, machine = tree_of(40), run.ctx(), run.state.machine
-    distrust = AcceptanceEstimate((0.0,), (30.0,))
+    low = AcceptanceEstimate((0.0,), (30.0,))
 
-    def chosen(switch: SpeculationState) -> int:
-        return run.controller.choose(
-            tree, ctx, ControllerState(machine, RequestState(distrust, switch))
-        )
+    def chosen(state: SpeculationState) -> int:
+        return run.controller.choose(tree, ctx, ControllerState(machine, RequestState(low, state)))
 
     fresh = run.controller.choose(tree, ctx, ControllerState(machine, RequestState()))
     assert chosen(SpeculationState(on=False)) == fresh
-    # Negative control: speculation that is on believes what it has learnt.
+    # Negative control: outside a trial the learnt acceptance is used.
     assert chosen(SpeculationState()) < fresh
 
 
-def test_a_trial_verifies_a_node_even_where_none_seems_to_pay() -> None:
-    def dear(tokens: int, context: int) -> float:
+def test_a_trial_verifies_at_least_one_node() -> None:
+    def expensive(tokens: int, context: int) -> float:
         return 0.001 if tokens == 1 else 0.1 * tokens
 
-    run = simulation(dear)
+    run = simulation(expensive)
     tree, ctx, machine = tree_of(40), run.ctx(), run.machine
     budgets = [
         run.controller.choose(
@@ -407,16 +407,16 @@ def test_a_trial_verifies_a_node_even_where_none_seems_to_pay() -> None:
 
 def test_corrected_scores_never_increase_along_a_path() -> None:
     tree = tree_of(60, best=0.9)
-    eager = AcceptanceEstimate((20.0, 20.0), (8.0, 8.0))
-    assert max(eager.log_factors(3)) > 0
-    curve = np.array(eager.expected_tokens(tree))
+    optimistic = AcceptanceEstimate((20.0, 20.0), (8.0, 8.0))
+    assert max(optimistic.log_factors(3)) > 0
+    curve = np.array(optimistic.expected_tokens(tree))
     gains = np.diff(curve, prepend=0.0)
     assert all(
         gains[node] <= gains[parent] + 1e-12
         for node, parent in enumerate(tree.parent_list)
         if parent >= 0
     )
-    # With nothing learnt it is the drafter's own expected tokens, but for the prior's distrust.
+    # Without observations it is the drafter's expected tokens, lowered by the prior.
     own = tree.expected_tokens().numpy()
     assert (np.array(AcceptanceEstimate().expected_tokens(tree)) <= own + 1e-12).all()
 
@@ -440,8 +440,8 @@ def test_a_decision_takes_less_than_a_tenth_of_a_millisecond() -> None:
     assert fastest(lambda: run.controller.observe(run.history[-1], run.state)) < 2e-4
 
 
-def test_a_state_given_by_hand_decides_alone() -> None:
-    """Pure: what a controller decided before changes nothing."""
+def test_decisions_depend_on_the_given_state_only() -> None:
+    """Controllers are pure: earlier decisions change nothing."""
     used = simulation(acceptance=0.1)
     used.run(100)
     fresh = ControllerState(used.machine, used.controller.open())
@@ -452,9 +452,9 @@ def test_a_state_given_by_hand_decides_alone() -> None:
     )
 
 
-def test_a_long_plain_phase_does_not_make_one_token_dear() -> None:
-    """Times have spikes. Rounds of one size alone say how fast the machine is, and nothing of how
-    that size differs from others."""
+def test_plain_rounds_with_spikes_do_not_raise_the_time_of_one_token() -> None:
+    """Rounds of one size alone show how fast the machine is, and not how that size differs from
+    others."""
     run = simulation()
     run.run(30)
     known = run.state.machine
@@ -466,7 +466,7 @@ def test_a_long_plain_phase_does_not_make_one_token_dear() -> None:
         timings = Timings(verify=spike * two_roofs(1, 64), other=3e-4)
         known = known.learn(timings, 0, 64, False, True)
     assert float(known.forward(1, 64) / known.forward(16, 64)) == pytest.approx(before, rel=0.02)
-    # Negative control: beside rounds of other sizes it is learnt that one token is dearer.
+    # Negative control: among rounds of other sizes a slower single token is learnt.
     for n in range(60):
         nodes = (0, 15, 16)[n % 3]
         timings = Timings(
@@ -476,7 +476,7 @@ def test_a_long_plain_phase_does_not_make_one_token_dear() -> None:
     assert float(known.forward(1, 64) / known.forward(16, 64)) > 1.1 * before
 
 
-def test_a_drafter_that_was_given_up_again_and_again_starts_on_trial() -> None:
+def test_requests_start_with_a_trial_after_speculation_was_disabled_twice() -> None:
     roofline = controller()
     machine = roofline.init(Costs(two_roofs))
 
@@ -490,12 +490,12 @@ def test_a_drafter_that_was_given_up_again_and_again_starts_on_trial() -> None:
     first, second, third = (request(0.0) for _ in range(3))
     assert len(third) < len(second) == len(first)
     assert max(stats.grown for stats in third) <= 8 < max(stats.grown for stats in second)
-    # A good drafter proves itself in the trial, and the next request begins as the first did.
+    # A good drafter passes the trial, and the next request starts as the first did.
     assert len(request(1.0)) == 40
     assert request(1.0)[0].grown > 8
 
 
-def test_budgets_that_a_seed_fixes_do_not_depend_on_requests_before() -> None:
+def test_nominal_budgets_do_not_depend_on_earlier_requests() -> None:
     roofline = Roofline(RooflineOptions(clock="nominal"))
     machine = roofline.init(Costs(two_roofs))
     for _ in range(4):
@@ -504,8 +504,8 @@ def test_budgets_that_a_seed_fixes_do_not_depend_on_requests_before() -> None:
         assert run.state.machine == machine
 
 
-def test_a_drafter_that_promises_far_too_little_is_given_half_the_rounds() -> None:
-    """Nothing is accepted of either; only one could never pay for its pass."""
+def test_clearly_too_few_expected_tokens_halve_the_rounds_before_disabling() -> None:
+    """Neither drafter has an accepted token; only one has too few expected tokens to pay."""
 
     def rounds(draft: float) -> int:
         history = simulation(acceptance=0.0, draft=draft).run(30)
@@ -515,7 +515,7 @@ def test_a_drafter_that_promises_far_too_little_is_given_half_the_rounds() -> No
     assert rounds(0.004) == MIN_ROUNDS  # negative control
 
 
-def test_a_pass_is_priced_in_tokens_at_the_pace_of_the_request() -> None:
+def test_the_pass_price_is_its_time_at_the_requests_pace() -> None:
     run = simulation()
     run.run(30)
     timings = Timings(draft=1e-4, grow=1e-4, verify=two_roofs(9, 64), other=5e-4)
@@ -530,24 +530,24 @@ def test_a_pass_is_priced_in_tokens_at_the_pace_of_the_request() -> None:
     assert limits.pass_price > 0.1
 
 
-def test_trees_are_hardly_larger_than_what_is_verified() -> None:
+def test_trees_are_at_most_a_quarter_larger_than_recent_budgets() -> None:
     run = simulation()
     run.run(30)
     largest = sorted(run.state.request.budgets)[-2]
     assert run.controller.before_draft(run.ctx(), run.state).nodes == int(1.25 * largest)
 
 
-def test_prices_that_a_round_leaves_alone_stay_one_object() -> None:
-    """They hold the curve that the next round reads."""
+def test_the_cost_model_keeps_the_curve_of_the_next_context() -> None:
+    """The next round reads it."""
     run = simulation()
     run.run(30)
-    prices = run.state.machine
-    assert prices._curves
-    context, _ = next(iter(prices._curves.items()))
+    model = run.state.machine
+    assert model._curves
+    context, _ = next(iter(model._curves.items()))
     assert context == run.context
 
 
-def test_a_drafter_that_pays_a_little_is_not_given_up_for_a_run_of_poor_rounds(monkeypatch) -> None:
+def test_a_slightly_useful_drafter_survives_a_run_of_poor_rounds(monkeypatch) -> None:
     """Fixed trees of this drafter are a sixth faster than plain decoding."""
 
     def drafted() -> float:
@@ -557,20 +557,20 @@ def test_a_drafter_that_pays_a_little_is_not_given_up_for_a_run_of_poor_rounds(m
 
     assert drafted() > 0.9
     monkeypatch.setattr(speculation, "STANDARD_ERRORS", 0.0)
-    assert drafted() < 0.7  # negative control: without room for doubt
+    assert drafted() < 0.7  # negative control: no standard errors
 
 
-def test_one_large_budget_of_long_ago_does_not_keep_trees_large() -> None:
+def test_old_large_budgets_leave_the_cap_after_8_rounds() -> None:
     run = simulation(steep)
     run.run(3)
     run.state = evolve(run.state, request=evolve(run.state.request, budgets=(100, 100)))
     grown = [stats.grown for stats in run.run(cost_based.RECENT_BUDGETS + 1)]
-    kept = cost_based.RECENT_BUDGETS - 1  # until the first of the two is forgotten
+    kept = cost_based.RECENT_BUDGETS - 1  # until the first of the two leaves the window
     assert grown[:kept] == [int(100 * cost_based.CAP_MARGIN)] * kept
     assert grown[-1] < 50
 
 
-def test_one_large_budget_alone_does_not_make_trees_large() -> None:
+def test_a_single_large_budget_does_not_raise_the_cap() -> None:
     run = simulation(steep)
     run.run(3)
     usual = max(run.state.request.budgets)
@@ -580,7 +580,7 @@ def test_one_large_budget_alone_does_not_make_trees_large() -> None:
     assert run.controller.before_draft(run.ctx(), run.state).nodes == cap < 100
 
 
-def test_after_being_given_up_in_a_row_a_failed_trial_is_followed_by_the_longest_pause() -> None:
+def test_a_failed_trial_after_repeated_disabling_has_the_longest_pause() -> None:
     def pause(times_disabled: int) -> int:
         run = simulation(acceptance=0.0)
         run.state = evolve(

@@ -1,4 +1,4 @@
-"""How far one round or one probe may move a price, and what a decision reads of it."""
+"""How far one round or probe changes the cost model, and how decisions use it."""
 
 import math
 
@@ -26,27 +26,27 @@ from draftwood.plugins.controllers.roofline.roof import Roof
 from draftwood.plugins.controllers.roofline.speculation import SpeculationState
 from draftwood.plugins.controllers.roofline.stage_times import WINDOW, StageTimes, lower_median
 
-from .machine import Costs, two_roofs
+from ..machine import Costs, two_roofs
 
 FLAT = Roof((0.0,) * 5, (0.01, 0.0, 0.0, 0.0, 0.0))
 AT_16 = KNOTS.index(16)
 
 
-def after(prices: CostModel, *rounds: tuple[int, float]) -> CostModel:
+def after(model: CostModel, *rounds: tuple[int, float]) -> CostModel:
     """After rounds of (tokens, log of measured over the roof)."""
     for tokens, ratio in rounds:
         timings = Timings(verify=0.01 * math.exp(ratio))
-        prices = prices.learn(timings, tokens - 1, 64, True, True)
-    return prices
+        model = model.learn(timings, tokens - 1, 64, True, True)
+    return model
 
 
 def around(tokens: int, ratio: float) -> list[tuple[int, float]]:
-    """A window of rounds of one size, with a round of this one in its lower_median."""
+    """A window of rounds of four tokens, with a round of `tokens` in its middle."""
     others = [(4, 0.0)] * (WINDOW // 2)
     return [*others, (tokens, ratio), *others]
 
 
-def test_one_round_moves_its_size_by_a_bounded_step() -> None:
+def test_one_round_changes_its_residual_by_a_bounded_step() -> None:
     assert after(CostModel(FLAT), *around(16, 0.2)).corrections.residuals[AT_16] == pytest.approx(
         STEP * 0.2
     )
@@ -56,14 +56,14 @@ def test_one_round_moves_its_size_by_a_bounded_step() -> None:
         assert sum(map(abs, found)) == pytest.approx(STEP * MAX_ERROR)
 
 
-def test_a_size_between_two_knots_moves_each_by_its_share() -> None:
+def test_a_size_between_knots_changes_both_by_their_weights() -> None:
     found = after(CostModel(FLAT), *around(14, 0.2)).corrections.residuals
     share = math.log(14 / 12) / math.log(16 / 12)
     assert found[AT_16] == pytest.approx(STEP * share * 0.2)
     assert found[AT_16 - 1] == pytest.approx(STEP * (1.0 - share) * 0.2)
 
 
-def test_no_size_is_corrected_farther_than_fourfold() -> None:
+def test_residuals_stay_within_a_factor_of_four() -> None:
     for sign in (1.0, -1.0):
         residuals = (sign * (MAX_RESIDUAL - 1e-3),) * len(KNOTS)
         known = CostModel(FLAT, Corrections(residuals))
@@ -72,54 +72,54 @@ def test_no_size_is_corrected_farther_than_fourfold() -> None:
         assert found.corrections.residuals[AT_16] == pytest.approx(sign * MAX_RESIDUAL, abs=1e-12)
 
 
-def test_the_middle_round_of_a_window_is_the_one_that_is_judged() -> None:
-    """What came last may be where the machine slows down."""
+def test_only_the_middle_round_of_the_window_is_corrected() -> None:
+    """A change in the last rounds may be a slower machine."""
     late = [*around(4, 0.0)[:-1], (16, 0.2)]
     assert after(CostModel(FLAT), *late).corrections.residuals == (0.0,) * len(KNOTS)
 
 
-def test_a_forward_that_took_no_time_teaches_nothing() -> None:
+def test_a_forward_of_zero_seconds_changes_no_correction() -> None:
     known = after(CostModel(FLAT), (4, 0.1))
     assert known.learn(Timings(), 3, 64, True, True).corrections == known.corrections
 
 
-def test_the_second_round_makes_the_first_ones_warm_up_forgotten() -> None:
+def test_lower_median_drops_the_warm_up_after_the_second_round() -> None:
     assert [lower_median(w, 7.0) for w in ((), (9.0,), (9.0, 1.0), (9.0, 1.0, 2.0))] == [7, 9, 1, 2]
 
 
-def test_a_plain_step_that_was_never_seen_takes_what_other_rounds_do_beside_the_forward() -> None:
+def test_an_unmeasured_plain_step_uses_the_overhead_of_other_rounds() -> None:
     known = CostModel(FLAT, stages=StageTimes(other=(3e-3,)))
     assert known.plain_step(64) == pytest.approx(13e-3)
     known = evolve(known, stages=evolve(known.stages, plain=(1e-3,)))
     assert known.plain_step(64) == pytest.approx(11e-3)
 
 
-def test_floors_fall_by_what_a_correction_may_raise() -> None:
+def test_floors_are_lowered_by_the_largest_gain() -> None:
     steep = CostModel(Roof((0.0, 1e-3, 0.0, 0.0, 0.0), (0.0,) * 5))
     one, three = (steep.floors(4, 64, 50.0, gain) for gain in (1.0, 3.0))
     assert one == pytest.approx([math.log(0.05)] * 4)
     assert three == pytest.approx([floor - math.log(3.0) for floor in one])
 
 
-def test_limits_leave_the_first_node_free_and_trust_what_a_text_may_raise() -> None:
+def test_limits_have_no_floor_for_the_first_node_and_lower_floors_by_the_requests_gain() -> None:
     controller = Roofline(RooflineOptions())
     steep = CostModel(Roof((0.0, 1e-3, 0.0, 0.0, 0.0), (0.0,) * 5))
-    eager = AcceptanceEstimate((40.0,), (20.0,))
+    optimistic = AcceptanceEstimate((40.0,), (20.0,))
     found = []
-    for acceptance in (AcceptanceEstimate(), eager):
+    for acceptance in (AcceptanceEstimate(), optimistic):
         state = ControllerState(steep, RequestState(acceptance))
         limits = controller.before_draft(RoundContext(0, 64, 100, None), state)
         assert limits.floors[0] == -math.inf
         found.append(limits.floors[1])
-    assert found[0] - found[1] == pytest.approx(math.log(eager.max_gain()))
-    assert eager.max_gain() > 1.5
+    assert found[0] - found[1] == pytest.approx(math.log(optimistic.max_gain()))
+    assert optimistic.max_gain() > 1.5
 
 
-def test_a_trial_after_a_pause_believes_a_fifth_of_what_was_learnt() -> None:
+def test_a_trial_after_a_pause_keeps_a_fifth_of_the_acceptance_counts() -> None:
     controller, known = Roofline(RooflineOptions()), AcceptanceEstimate((10.0,), (20.0,))
 
-    def after_plain(switch: SpeculationState) -> AcceptanceEstimate:
-        run = RequestState(known, switch)
+    def after_plain(state: SpeculationState) -> AcceptanceEstimate:
+        run = RequestState(known, state)
         return controller.observe(
             plain_round(), ControllerState(CostModel(FLAT), run)
         ).request.acceptance
@@ -128,7 +128,7 @@ def test_a_trial_after_a_pause_believes_a_fifth_of_what_was_learnt() -> None:
     assert after_plain(SpeculationState(on=False, wait=2)) == known
     assert (
         after_plain(SpeculationState(on=True, wait=1)) == known
-    )  # a plain step to check its price
+    )  # a plain step that checks its price
 
 
 def plain_round() -> RoundStats:
@@ -148,13 +148,13 @@ def plain_round() -> RoundStats:
 
 
 @pytest.mark.parametrize("factor", [0.2, 5.0])
-def test_stored_prices_are_not_confirmed_by_other_times(factor: float) -> None:
+def test_stored_times_that_differ_fivefold_are_not_confirmed(factor: float) -> None:
     known = CostModel(FLAT)
     assert confirmed(known, Costs(lambda tokens, context: 0.01))
     assert not confirmed(known, Costs(lambda tokens, context: 0.01 * factor))
 
 
-def test_of_several_timings_the_fastest_that_took_time_counts() -> None:
+def test_the_fastest_positive_timing_of_each_size_counts() -> None:
     slowness = iter([3.0] * 16 + [1.0] * 16 + [0.0] * 16 + [2.0] * 999)
     costs = Costs(lambda tokens, context: next(slowness) * 0.01)
     probes = time_forwards(costs, lambda: 0.0, 1.0)
@@ -163,13 +163,13 @@ def test_of_several_timings_the_fastest_that_took_time_counts() -> None:
     assert {probe.context for probe in probes} == {64, 1024}
 
 
-def test_padded_sizes_beyond_the_largest_probe_are_not_probed() -> None:
+def test_padded_sizes_beyond_the_largest_probe_are_not_timed() -> None:
     costs = Costs(two_roofs, sizes=(1, 5, 17, SIZES[-1], 513))
     assert max(probe.tokens for probe in time_forwards(costs, lambda: 0.0, 1.0)) == SIZES[-1]
 
 
-def test_few_probes_scale_the_prior_by_their_median() -> None:
-    """One that was disturbed does not."""
+def test_few_probes_scale_the_prior_by_their_median_ratio() -> None:
+    """One disturbed probe does not change the median."""
 
     def price(tokens: int, context: int) -> float:
         return 4.0 if tokens == 17 else 0.02

@@ -1,4 +1,4 @@
-"""Calibration: what is timed, how well prices predict what was held out, and what is stored."""
+"""Calibration: which points are timed, the error at held-out points, and what is stored."""
 
 import random
 
@@ -16,16 +16,16 @@ from draftwood.plugins.controllers.roofline.calibration import (
 )
 from draftwood.plugins.controllers.roofline.measuring import Probe
 
-from .machine import Costs, two_roofs
+from ..machine import Costs, two_roofs
 
 
 @pytest.fixture(autouse=True)
-def own_store(tmp_path, monkeypatch):
+def empty_store(tmp_path, monkeypatch):
     monkeypatch.setenv("DRAFTWOOD_CACHE", str(tmp_path))
 
 
 def noisy(seed, share=0.3):
-    """A machine on which some timings take half as long again, for no reason of theirs."""
+    """A machine on which a share of timings takes 1.5 times as long, at random."""
     rng = random.Random(seed)
 
     def price(tokens, context):
@@ -35,27 +35,27 @@ def noisy(seed, share=0.3):
     return Costs(price)
 
 
-def test_points_held_out_are_not_fitted():
+def test_held_out_points_are_not_fitted_and_lie_inside_the_fitted_range():
     assert not set(FITTED) & set(HELD_OUT)
-    for axis in (0, 1):  # none lies beyond what was fitted
+    for axis in (0, 1):  # held-out points need no extrapolation
         assert max(point[axis] for point in HELD_OUT) <= max(point[axis] for point in FITTED)
 
 
-def test_a_machine_of_two_roofs_is_predicted_where_it_was_not_fitted():
+def test_two_roofs_are_predicted_within_3_percent_at_held_out_points():
     quality = calibrate(Costs(), repeats=1).quality()
     assert quality["median"] < 0.03
     assert quality["largest"] < 0.15
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_disturbances_hardly_matter_because_points_are_timed_again(seed):
+def test_repeated_timings_remove_disturbances(seed):
     assert calibrate(noisy(seed), repeats=5).quality()["median"] < 0.05
-    # Negative control: once is not enough.
+    # Negative control: one timing per point is not enough.
     assert calibrate(noisy(seed, 0.6), repeats=1).quality()["largest"] > 0.2
 
 
-def test_quality_tells_when_the_model_is_wrong():
-    """Negative control: two contexts that cost the same are no machine of this kind."""
+def test_quality_reports_a_machine_unlike_the_model():
+    """Two held-out contexts cost three times as much as the model can predict."""
 
     def odd(tokens, context):
         return two_roofs(tokens, context) * (3.0 if context in (256, 1024) else 1.0)
@@ -63,7 +63,7 @@ def test_quality_tells_when_the_model_is_wrong():
     assert calibrate(Costs(odd), repeats=1).quality()["median"] > 0.5
 
 
-def test_every_point_is_timed_as_often_as_asked_in_another_order():
+def test_every_repeat_times_all_points_in_another_order():
     costs = Costs()
     seen = []
     calibrate(costs, repeats=3, progress=lambda done, of: seen.append((done, of)))
@@ -74,7 +74,7 @@ def test_every_point_is_timed_as_often_as_asked_in_another_order():
     assert seen == [(n, 3 * count) for n in range(3 * count)]
 
 
-def test_what_the_target_cannot_hold_is_left_out():
+def test_points_beyond_the_targets_limit_are_left_out():
     def short(tokens, context):
         if context + tokens > 600:
             raise RequestError("too long")
@@ -88,7 +88,7 @@ def test_what_the_target_cannot_hold_is_left_out():
     assert costs.probes.count((1, 2048)) == 1
 
 
-def test_a_target_that_holds_nothing_cannot_be_calibrated():
+def test_calibration_without_any_point_is_refused():
     def nothing(tokens, context):
         raise RequestError("too long")
 
@@ -96,19 +96,19 @@ def test_a_target_that_holds_nothing_cannot_be_calibrated():
         calibrate(Costs(nothing))
 
 
-def test_controllers_read_what_was_stored():
+def test_controllers_load_a_stored_calibration():
     result = calibrate(Costs(), repeats=1)
     store.save(Costs().identity, result.model, [*result.fitted, *result.held_out])
     for controller in (Roofline(RooflineOptions()), Measured(MeasuredOptions())):
         costs = Costs()
-        prices = controller.init(costs)
-        assert (prices.source, len(costs.probes)) == ("store", 2)
+        model = controller.init(costs)
+        assert (model.source, len(costs.probes)) == ("store", 2)
         for probe in result.held_out:
-            predicted = float(prices.forward(probe.tokens, probe.context))
+            predicted = float(model.forward(probe.tokens, probe.context))
             assert predicted == pytest.approx(probe.seconds, rel=0.15)
 
 
-def test_what_could_not_be_stored_is_not_said_to_be(tmp_path, monkeypatch):
+def test_save_returns_false_if_the_file_cannot_be_written(tmp_path, monkeypatch):
     result = calibrate(Costs(), repeats=1)
     assert store.save(Costs().identity, result.model, result.fitted)
     (tmp_path / "file").write_text("")
@@ -116,7 +116,7 @@ def test_what_could_not_be_stored_is_not_said_to_be(tmp_path, monkeypatch):
     assert not store.save(Costs().identity, result.model, result.fitted)
 
 
-def test_operations_can_be_counted_in_another_way():
+def test_counted_costs_replace_the_operation_count_only():
     counted = CountedCosts(Costs(), lambda tokens, context: 7.0 * tokens)
     assert counted.flops(3, 10) == 21.0
     assert counted.bytes(3, 10) == Costs().bytes(3, 10)
@@ -124,7 +124,7 @@ def test_operations_can_be_counted_in_another_way():
     assert calibrate(counted, repeats=1).roof.compute != calibrate(Costs(), repeats=1).roof.compute
 
 
-def test_json_values_hold_every_point():
+def test_as_dict_contains_every_point():
     result = calibrate(Costs(), repeats=1)
     points = result.as_dict()["points"]
     assert len(points) == len(FITTED) + len(HELD_OUT)
