@@ -21,7 +21,7 @@ from draftwood.training.config import load_training
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md"), *ROOT.glob("examples/*/*.md")])
-GENERATED = {DOCS / "cli.md", DOCS / "testing.md"}
+GENERATED = {DOCS / "cli.md", DOCS / "testing.md", DOCS / "reference/pipeline.md"}
 TEXTS = {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for page in PAGES}
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -154,6 +154,28 @@ PATH = re.compile(r"`((?:docs|examples|studies|benchmarks|tests)/[\w./-]+)`")
 @pytest.mark.parametrize("page", TEXTS)
 def test_every_path_in_backticks_exists(page):
     assert [path for path in PATH.findall(TEXTS[page]) if not (ROOT / path).exists()] == []
+
+
+def test_every_file_and_folder_in_the_architecture_exists():
+    package = Path(draftwood.__file__).parent
+    rooms = TEXTS["ARCHITECTURE.md"].partition("## Rooms")[2].partition("```\n")[2]
+    words = re.findall(r"(?<![\w(])[\w/]+(?:\.py|/)(?!\w)", rooms.partition("```")[0])
+    assert len(words) > 30
+    homes = (package.parent, package / "core", ROOT)
+    assert [word for word in words if not any((home / word).exists() for home in homes)] == []
+
+
+MODULE = re.compile(
+    r"`(?:draftwood/)?((?:core|plugins|training|testing|bench|cli)/[\w/]+(?:\.py)?)`"
+)
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_every_module_in_backticks_exists(page):
+    package = Path(draftwood.__file__).parent
+    named = set(MODULE.findall(TEXTS[page])) if ROOT / page not in GENERATED else set()
+    tests = {name for name in named if (ROOT / "tests" / name).exists()}
+    assert [name for name in named - tests if not (package / name).exists()] == []
 
 
 PYTHON = blocks("python")
