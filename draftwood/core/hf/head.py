@@ -1,7 +1,10 @@
 """The output head's weight, for drafters that share it."""
 
+from typing import TypeGuard
+
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from draftwood.core.hf.parallel import whole
 
@@ -16,8 +19,7 @@ def head_weight(head: nn.Module, hidden: int, dtype: torch.dtype, device: torch.
     rows of an identity matrix, which gives the matrix that it multiplies by.
     """
     weight = head.weight
-    plain = type(weight) in (nn.Parameter, Tensor) or _is_sharded(weight)
-    if plain and weight.is_floating_point() and weight.shape[-1] == hidden:
+    if _is_matrix(weight, hidden):
         return whole(weight, device)
     with torch.inference_mode():
         identity = torch.eye(hidden, dtype=dtype, device=device)
@@ -25,8 +27,12 @@ def head_weight(head: nn.Module, hidden: int, dtype: torch.dtype, device: torch.
         return torch.cat(columns).T.contiguous()
 
 
-def _is_sharded(weight: Tensor) -> bool:
-    return hasattr(weight, "full_tensor")
+def _is_matrix(weight: object, hidden: int) -> TypeGuard[Tensor]:
+    """Whether the weight is plain numbers, perhaps split over processes."""
+    if not isinstance(weight, Tensor):
+        return False
+    plain = type(weight) in (nn.Parameter, Tensor, DTensor)
+    return plain and weight.is_floating_point() and weight.shape[-1] == hidden
 
 
 def _bias(head: nn.Module) -> Tensor | float:
