@@ -42,7 +42,7 @@ def named(cases: list[tuple[str, str]]) -> list[str]:
 
 YAML = [case for case in blocks("yaml") if not case[1].startswith("# fragment")]
 FRAGMENTS = [case for case in blocks("yaml") if case[1].startswith("# fragment")]
-TUTORIAL_PLUGINS = {"recall", "counts", "pairs", "comb", "follow", "reject", "bigram"}
+TUTORIAL_PLUGINS = {"recall", "counts", "pairs", "comb", "drawn", "follow", "reject", "bigram"}
 
 
 @pytest.fixture

@@ -74,6 +74,7 @@ def test_every_plugin_is_listed_as_ok(run):
         ("drafter", "counts", "ok"),
         ("drafter", "pairs", "ok"),
         ("tree", "comb", "ok"),
+        ("tree", "drawn", "ok"),
         ("controller", "follow", "ok"),
         ("verifier", "reject", "ok"),
     }
@@ -86,6 +87,7 @@ def test_every_plugin_is_listed_as_ok(run):
         "draftwood-recall/sampled.yaml",
         "draftwood-recall/pairs.yaml",
         "draftwood-comb/pipeline.yaml",
+        "draftwood-comb/drawn.yaml",
         "draftwood-follow/pipeline.yaml",
         "draftwood-reject/pipeline.yaml",
     ],
