@@ -1,9 +1,10 @@
-"""What a mixture's branches add to a draft pass: `python benchmarks/branch_heads.py`.
+"""The cost of a mixture's branches in a drafter forward: `python benchmarks/branch_heads.py`.
 
-Times the parts of a pass of the bundled drafter (or `--checkpoint`), and counts the operations and
-weights of a drafter of a real size: Qwen3-8B's width and vocabulary, five layers, blocks of 16.
-A pass is the block's layers, the head, and what branches add: expander and prior. Distributions and
-trees are not part of it (`benchmarks/mixture_trees.py`)."""
+Times the parts of a forward of the bundled drafter (or `--checkpoint`), and counts the operations
+and weights of a drafter of realistic size: Qwen3-8B's width and vocabulary, five layers, blocks of
+16. A forward consists of the block's layers, the head, and the branches' expander and prior.
+Distributions and trees are measured by `benchmarks/mixture_trees.py`.
+"""
 
 import argparse
 import statistics
@@ -17,7 +18,7 @@ from draftwood.core.assets import resolve
 from draftwood.plugins.drafters.dblast.config import DBlastConfig
 from draftwood.plugins.drafters.dblast.model import DBlastModel
 
-REAL = {
+QWEN3_8B_DRAFTER = {
     "hidden_size": 4096,
     "num_hidden_layers": 5,
     "num_attention_heads": 32,
@@ -38,16 +39,18 @@ Parts = dict[str, Callable[[], torch.Tensor]]
 
 
 def parts(model: DBlastModel, context: int) -> Parts:
-    """The parts of one pass after `context` tokens, as functions, on the model's device."""
-    config, where = model.config, {"device": model.device, "dtype": model.dtype}
+    """The parts of one forward after `context` tokens, as functions, on the model's device."""
+    config, placement = model.config, {"device": model.device, "dtype": model.dtype}
     width, block = config.hidden_size, config.block_size
-    head = torch.randn(config.draft_vocab_size, width, **where)
-    embeds, states = torch.randn(block, width, **where), torch.randn(block, width, **where)
+    head = torch.randn(config.draft_vocab_size, width, **placement)
+    embeds, states = torch.randn(block, width, **placement), torch.randn(block, width, **placement)
     positions = torch.arange(context, context + block, device=model.device)
     layer = next(iter(model.stacked)).self_attn
     shape = (layer.kv_heads, context, layer.head_dim)
-    cached = [(torch.randn(shape, **where), torch.randn(shape, **where)) for _ in model.stacked]
-    model.branch_logits(states[1:], head)  # what sets branches apart is made once
+    cached = [
+        (torch.randn(shape, **placement), torch.randn(shape, **placement)) for _ in model.stacked
+    ]
+    model.branch_logits(states[1:], head)  # the branch differences are computed once
     return {
         "layers": lambda: model.block(embeds, positions, cached),
         "head": lambda: model.logits(states[1:], head),
@@ -57,7 +60,7 @@ def parts(model: DBlastModel, context: int) -> Parts:
 
 
 def shares(cost: dict[str, float]) -> tuple[float, float]:
-    """(what branches add, all the rest)."""
+    """(cost of branches, cost of the rest)."""
     added = cost["head and branches"] - cost["head"] + cost["prior"]
     return added, cost["layers"] + cost["head"]
 
@@ -80,13 +83,13 @@ def flops(run: Callable[[], torch.Tensor]) -> float:
 def show(title: str, cost: dict[str, float], unit: str) -> None:
     added, rest = shares(cost)
     lines = [f"  {name:<18} {value:>12,.1f} {unit}" for name, value in cost.items()]
-    said = f"  branches add {added:,.1f} {unit} to {rest:,.1f}: {added / rest:.1%}\n"
-    print("\n".join([title, *lines, said]))  # noqa: T201
+    summary = f"  branches add {added:,.1f} {unit} to {rest:,.1f}: {added / rest:.1%}\n"
+    print("\n".join([title, *lines, summary]))  # noqa: T201
 
 
-def real(context: int) -> None:
+def count_large_drafter(context: int) -> None:
     with torch.device("meta"):
-        model = DBlastModel(DBlastConfig.from_mapping(REAL)).to(torch.bfloat16)
+        model = DBlastModel(DBlastConfig.from_mapping(QWEN3_8B_DRAFTER)).to(torch.bfloat16)
         counted = {name: flops(run) / 1e9 for name, run in parts(model, context).items()}
     config = model.config
     show(f"operations, {config.branches} branches of rank {config.rank}, width 4096", counted, "G")
@@ -109,9 +112,9 @@ def main() -> None:
         model = DBlastModel.from_folder(resolve(arguments.checkpoint, "dblast")).float()
         timed = parts(model, arguments.context)
         cost = {name: microseconds(run, arguments.runs) for name, run in timed.items()}
-        said = f"{model.config.branches} branches of rank {model.config.rank}"
-        show(f"{arguments.checkpoint}: {said}, {arguments.threads} threads", cost, "us")
-        real(arguments.context)
+        size = f"{model.config.branches} branches of rank {model.config.rank}"
+        show(f"{arguments.checkpoint}: {size}, {arguments.threads} threads", cost, "us")
+        count_large_drafter(arguments.context)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
-"""How well forward times are predicted: `python benchmarks/prediction.py`.
+"""The accuracy of predicted forward times: `python benchmarks/prediction.py`.
 
 Three figures, as Markdown and as JSON (--out FILE):
 
-1. The median absolute error on (tokens, context) that nothing was fitted to, contexts up to 2048:
-   after `calibrate`, and after a first run's coarse probe and some rounds of real decoding.
-2. Rounds until that error is below 20% again when every time doubles at once. The rounds are real;
-   the clock they are timed by runs twice as fast from one round on.
-3. Rounds beside a busy process: the error of each round's own forward before, during and after.
+1. The median absolute error at held-out (tokens, context), contexts up to 2048: after `calibrate`,
+   and after the coarse probe of a first run with and without rounds of real decoding.
+2. Rounds until that error is below 20% again when all times double. The rounds are real; their
+   clock runs twice as fast from one round on.
+3. The error of each round's forward before, during and after a load by other processes.
 
-Held-out points are timed again and again in changing order, the fastest counting, beside the
-points that calibration fits. Run it on an otherwise idle machine.
+Held-out points are timed repeatedly in changing order together with the points that calibration
+fits, and the fastest timing counts. Run it on an otherwise idle machine.
 """
 
 import argparse
@@ -39,14 +39,14 @@ from draftwood.plugins.controllers.roofline.measuring import CONTEXTS, Probe
 from draftwood.plugins.controllers.roofline.probing import probe_machine
 
 RECOVERED = 0.20
-"""An error below this counts as having followed the machine."""
+"""Error below which a changed machine counts as followed."""
 
 TOKENS = 128
-"""New tokens of each prompt that rounds are taken from."""
+"""New tokens per prompt."""
 
 
 class Dilated:
-    """A clock that runs `factor` times as fast as `clock` from now on, whenever that is set."""
+    """A clock that runs `factor` times as fast as `clock`, from the moment that it is set."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.clock, self._factor = clock, 1.0
@@ -68,19 +68,19 @@ class Dilated:
 
 
 @frozen
-class Seen:
-    """One round: what its forward was predicted to take, and what it took."""
+class RoundForward:
+    """Predicted and measured seconds of a round's forward."""
 
     predicted: float
-    took: float
+    measured: float
 
     @property
     def error(self) -> float:
-        return abs(self.predicted / self.took - 1.0)
+        return abs(self.predicted / self.measured - 1.0)
 
 
 class Rounds:
-    """Rounds of real decoding, text after text, by an engine that learns its prices."""
+    """Rounds of real decoding, prompt after prompt, by an engine that learns its cost model."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Rounds:
     ) -> None:
         parts = pipeline.engine
         controller = Roofline(RooflineOptions())
-        # Given prices, so nothing is probed or read from disk.
+        # A given cost model: nothing is measured or read from disk.
         controller.init = lambda probe: costs  # type: ignore[method-assign]
         self.pipeline = pipeline
         self.engine = Engine(
@@ -102,10 +102,10 @@ class Rounds:
 
     @property
     def costs(self) -> CostModel:
-        found: CostModel = self.engine.machine
-        return found
+        model: CostModel = self.engine.machine
+        return model
 
-    def take(self, count: int) -> Iterator[Seen]:
+    def take(self, count: int) -> Iterator[RoundForward]:
         """`count` rounds, prefills left out."""
         while count:
             if self._run is None or self._run.finish_reason is not None:
@@ -118,11 +118,11 @@ class Rounds:
                 continue
             count -= 1
             predicted = float(before.forward(step.stats.budget + 1, step.stats.context))
-            yield Seen(predicted, step.stats.timings.verify)
+            yield RoundForward(predicted, step.stats.timings.verify)
 
 
 def error(costs: CostModel, points: Sequence[Probe], factor: float = 1.0) -> float:
-    """Median absolute relative error, of times `factor` as long as were measured."""
+    """Median absolute relative error against `factor` times the measured seconds."""
     return statistics.median(
         abs(float(costs.forward(p.tokens, p.context)) / (factor * p.seconds) - 1.0) for p in points
     )
@@ -131,8 +131,7 @@ def error(costs: CostModel, points: Sequence[Probe], factor: float = 1.0) -> flo
 def rounds_to_recover(
     rounds: Rounds, clock: Dilated, points: Sequence[Probe], factor: float, most: int
 ) -> int | None:
-    """Slow the clock down, and count rounds until the error is below RECOVERED; None after
-    `most`."""
+    """Dilate the clock and count rounds until the error is below RECOVERED; None after `most`."""
     clock.factor = factor
     for number, _ in enumerate(rounds.take(most), 1):
         if error(rounds.costs, points, factor) < RECOVERED:
@@ -142,12 +141,12 @@ def rounds_to_recover(
 
 @contextmanager
 def busy(processes: int) -> Iterator[None]:
-    """Other processes that multiply matrices all the time."""
+    """Keep this number of processes multiplying matrices."""
     context = multiprocessing.get_context("spawn")
     started = [context.Process(target=_multiply, daemon=True) for _ in range(processes)]
     for process in started:
         process.start()
-    time.sleep(3.0)  # until they have imported what they multiply with
+    time.sleep(3.0)  # while they import numpy
     try:
         yield
     finally:
@@ -170,7 +169,7 @@ def measure(
     """All three figures."""
     target = pipeline.target
     costs: Any = target.costs(time.perf_counter)
-    with suppress(UnsupportedTarget):  # the closed form will do
+    with suppress(UnsupportedTarget):  # then the closed form counts
         costs = CountedCosts(costs, target.traced_flops())
     coarse, probes = probe_machine(costs, time.perf_counter, RooflineOptions().probe_seconds)
     whole = calibrate(costs, repeats)
@@ -212,11 +211,11 @@ def measure(
     }
 
 
-def _window(rounds: Sequence[Seen]) -> dict[str, float]:
+def _window(rounds: Sequence[RoundForward]) -> dict[str, float]:
     return {
         "rounds": len(rounds),
         "error": statistics.median(each.error for each in rounds),
-        "milliseconds": 1e3 * statistics.median(each.took for each in rounds),
+        "milliseconds": 1e3 * statistics.median(each.measured for each in rounds),
     }
 
 
@@ -226,7 +225,7 @@ def markdown(found: dict[str, Any]) -> str:
     recovered = doubled["rounds_to_recover"]
     held = f"{len(found['held_out'])} points held out, contexts up to {max(found['contexts'])}"
     lines = [
-        f"| prices | median error on {held} |",
+        f"| cost model | median error on {held} |",
         "| --- | ---: |",
         f"| after `draftwood calibrate` | {found['calibrated']:.1%} |",
         f"| its two roofs alone | {found['calibrated_roofs_alone']:.1%} |",
@@ -246,7 +245,7 @@ def markdown(found: dict[str, Any]) -> str:
         "alone": "before they start",
         "first_ten": "the first rounds beside them",
         "beside": "beside them",
-        "after": "after they ended (first rounds left out)",
+        "after": "after they ended (without the first rounds)",
     }
     for key, name in names.items():
         row = beside[key]

@@ -1,12 +1,12 @@
-"""How much of a round is not the models' own forwards: `python benchmarks/round_overhead.py`.
+"""The share of a round outside the models' forwards: `python benchmarks/round_overhead.py`.
 
-Decodes at two lengths of context and prints, stage by stage, milliseconds a round and the share
-that is neither the drafter's nor the target's own forward. That share should stay under a tenth and
-not grow with the context. Forwards are timed around the modules themselves, so masks, copies and
-the engine's own work count as overhead wherever they happen.
+Decodes at two context lengths and prints, by stage, milliseconds per round and the share that is
+neither the drafter's nor the target's forward. That share should stay below a tenth and not grow
+with the context. Forwards are timed around the modules, so masks, copies and the engine count as
+overhead.
 
-Without a bundled model the target is a random one of the same kind (20 layers of 128) and a script
-drafts its text, so the drafter's forward is free and the shares are an upper bound.
+Without a bundled model the target is a random one of the same kind (20 layers of width 128) and its
+text is drafted from a script: the drafter's forward costs nothing and the shares are upper bounds.
 """
 
 import argparse
@@ -39,8 +39,8 @@ STAGES = ("draft", "grow", "verify", "judge", "commit", "other")
 
 
 @frozen(eq=False)
-class Seen(DraftSession):
-    """How many tokens the target holds."""
+class ScriptedSession(DraftSession):
+    """The committed tokens."""
 
     sampling: Sampling
     ids: list[int] = field(factory=list)
@@ -48,29 +48,29 @@ class Seen(DraftSession):
     def commit(self, tokens: Any, features: Any) -> None:
         self.ids.extend(tokens)
 
-    def fork(self) -> "Seen":
-        return Seen(self.sampling, self.ids.copy())
+    def fork(self) -> "ScriptedSession":
+        return ScriptedSession(self.sampling, self.ids.copy())
 
 
 class Scripted(Drafter):
-    """Drafts a text that is known, with about one token in three wrong."""
+    """Drafts a given text, with about one token in three wrong."""
 
     def __init__(self, text: list[int]) -> None:
         noise = torch.Generator().manual_seed(0)
         rng = random.Random(0)
         self.logits = torch.randn(len(text) + DEPTH, VOCAB, generator=noise)
         for position, token in enumerate(text):
-            right = rng.random() < 2 / 3
-            self.logits[position, token if right else rng.randrange(VOCAB)] = 9.0
+            correct = rng.random() < 2 / 3
+            self.logits[position, token if correct else rng.randrange(VOCAB)] = 9.0
 
-    def open(self, target: Target, sampling: Sampling) -> Seen:
-        return Seen(sampling)
+    def open(self, target: Target, sampling: Sampling) -> ScriptedSession:
+        return ScriptedSession(sampling)
 
     def propose(self, work: Any) -> list[FactorizedProposal]:
         return [self._proposal(item) for item in work]
 
     def _proposal(self, item: DraftWork) -> FactorizedProposal:
-        assert isinstance(item.session, Seen)
+        assert isinstance(item.session, ScriptedSession)
         rows = self.logits[item.position + 1 : item.position + 1 + DEPTH]
         return FactorizedProposal(rows, item.session.sampling, Vocabulary(VOCAB))
 
@@ -104,7 +104,7 @@ def scripted_pipeline(target: Any, prompt: list[int], new: int, nodes: int) -> P
     )
 
 
-DRAFTER_PASSES = (
+DRAFTER_METHODS = (
     "block",
     "logits",
     "branch_logits",
@@ -112,12 +112,12 @@ DRAFTER_PASSES = (
     "context",
     "context_kv",
 )
-"""What a block drafter's module computes with; a drafter without them costs nothing here."""
+"""Methods of a block drafter's module that are timed."""
 
 
 @contextmanager
 def forwards_timed(pipeline: Pipeline) -> Iterator[list[float]]:
-    """Seconds of each forward of the target's module and each pass of the drafter's."""
+    """Seconds of each forward of the target's and the drafter's modules."""
     seconds: list[float] = []
     started: list[float] = []
 
@@ -126,7 +126,7 @@ def forwards_timed(pipeline: Pipeline) -> Iterator[list[float]]:
             started.append(time.perf_counter())
             result = call(*args, **kwargs)
             took = time.perf_counter() - started.pop()
-            if not started:  # one pass may be made of others
+            if not started:  # forwards may be nested
                 seconds.append(took)
             return result
 
@@ -134,7 +134,7 @@ def forwards_timed(pipeline: Pipeline) -> Iterator[list[float]]:
 
     drafter = getattr(pipeline.engine.drafter, "model", None)
     modules = {"forward": getattr(pipeline.target, "model", None)}
-    modules |= dict.fromkeys(DRAFTER_PASSES, drafter)
+    modules |= dict.fromkeys(DRAFTER_METHODS, drafter)
     modules["scores"] = getattr(drafter, "selector", None)
     changed = [(module, name) for name, module in modules.items() if hasattr(module, name)]
     for module, name in changed:
@@ -152,25 +152,25 @@ def measure(pipeline: Pipeline, prompt: list[int], new: int) -> dict[str, Any]:
     marks: list[int] = []
     with forwards_timed(pipeline) as seconds:
 
-        def note(stats: RoundStats) -> None:
+        def record(stats: RoundStats) -> None:
             rounds.append(stats)
             marks.append(len(seconds))
 
-        pipeline.observers.append(note)
+        pipeline.observers.append(record)
         try:
             result = pipeline.generate(prompt, max_new_tokens=new, temperature=0.0, eos_token_id=())
         finally:
-            pipeline.observers.remove(note)
-    own = [sum(seconds[a:b]) for a, b in itertools.pairwise(marks)]
+            pipeline.observers.remove(record)
+    forwards = [sum(seconds[a:b]) for a, b in itertools.pairwise(marks)]
     totals = [stats.timings.total for stats in rounds[1:]]
-    shares = [1 - forward / total for forward, total in zip(own, totals, strict=True)]
+    shares = [1 - forward / total for forward, total in zip(forwards, totals, strict=True)]
     return {
         "context": len(prompt),
         "rounds": len(rounds),
         "tokens_per_round": result.stats.accepted_length,
         "budget": statistics.mean(result.stats.budgets),
         "round_ms": 1e3 * statistics.median(totals),
-        "forwards_ms": 1e3 * statistics.median(own),
+        "forwards_ms": 1e3 * statistics.median(forwards),
         "outside_share": statistics.median(shares),
         **{
             f"{stage}_ms": 1e3 * statistics.median(getattr(s.timings, stage) for s in rounds[1:])
@@ -186,8 +186,8 @@ def main() -> None:
     parser.add_argument("--new", type=int, default=120)
     parser.add_argument("--nodes", type=int, default=16, help="of the random target's trees")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--random", action="store_true", help="the random target in any case")
-    parser.add_argument("--profile", action="store_true", help="print where the last one went")
+    parser.add_argument("--random", action="store_true", help="use the random target")
+    parser.add_argument("--profile", action="store_true", help="profile the last context")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -213,7 +213,7 @@ def _bundled_pair() -> bool:
 
 
 def _prompt(pipeline: Pipeline | None, length: int) -> list[int]:
-    """Real text where there is a tokenizer for it: a drafter is no good on noise."""
+    """Real text if there is a tokenizer, because drafters predict no noise; else random tokens."""
     if pipeline is None or pipeline.tokenizer is None:
         rng = random.Random(length)
         return [rng.randrange(VOCAB) for _ in range(length)]

@@ -1,9 +1,9 @@
-"""What a useless drafter costs: `python benchmarks/useless_drafter.py [--out DIR]`.
+"""The cost of a useless drafter: `python benchmarks/useless_drafter.py [--out DIR]`.
 
-Copies the bundled block drafter with its weights shuffled, so that it costs what it did and knows
-nothing, and runs `draftwood bench` on a pipeline with it: bastion must find out and decode plainly,
-while a fixed budget goes on paying. What bastion's share of plain decoding lacks to one is what
-finding out costs, request by request.
+Copies the bundled block drafter with its weights shuffled, so that it costs the same and predicts
+nothing, and runs `draftwood bench` on pipelines with it. bastion must switch speculation off and
+decode plainly, while a fixed budget keeps drafting. The loss of bastion against plain decoding is
+the cost of the rounds before it switches off, in each request.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from draftwood.core.assets import resolve
 
 
 def shuffled(folder: Path, seed: int = 0) -> Path:
-    """A copy of the bundled drafter whose matrices have their elements in another order."""
+    """A copy of the bundled drafter with the elements of each matrix shuffled."""
     source = Path(resolve("builtin", "drafter"))
     copy = Path(shutil.copytree(source, folder / "useless"))
     generator = torch.Generator().manual_seed(seed)

@@ -56,7 +56,7 @@ def test_rounds_are_counted_until_the_error_recovers(prediction):
         def take(self, count):
             for number in range(1, count + 1):
                 self.costs = linear(0.02, 0.002) if number >= 5 else linear()
-                yield prediction.Seen(1.0, 1.0)
+                yield prediction.RoundForward(1.0, 1.0)
 
     clock = prediction.Dilated(lambda: 0.0)
     assert prediction.rounds_to_recover(Scripted(), clock, POINTS, 2.0, 30) == 5
