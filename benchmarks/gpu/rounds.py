@@ -23,10 +23,12 @@ from draftwood.core.generation import Pipeline
 from draftwood.core.hf import HFTarget
 from draftwood.core.hf.costs import chain_tree
 from draftwood.core.interfaces import Verifier
-from draftwood.core.proposals import Factorized
+from draftwood.core.proposals import FactorizedProposal
 from draftwood.core.registry.plugin import Kind
 from draftwood.core.values import RoundStats
-from draftwood.plugins.controllers.roofline.probing import ENOUGH, Probe, fit, monotone
+from draftwood.plugins.controllers.roofline.fitting import fit_roof
+from draftwood.plugins.controllers.roofline.measuring import Probe, monotone
+from draftwood.plugins.controllers.roofline.probing import MIN_FITTED_SIZES
 from draftwood.plugins.drafters.dflash.config import DFlashConfig
 from draftwood.plugins.drafters.dflash.drafter import DFlash, DFlashSession
 from draftwood.plugins.drafters.dflash.model import DFlashModel
@@ -280,7 +282,7 @@ class Bench:
             for tokens in self.work.sizes:
                 timed = self._timed(target, session, tokens)
                 points.append({"tokens": tokens, "context": context, **timed.as_dict()})
-                if self.clock.left < 0 and len(points) >= ENOUGH:
+                if self.clock.left < 0 and len(points) >= MIN_FITTED_SIZES:
                     break
         return {"points": points, **self._fitted(target, points)}
 
@@ -292,12 +294,12 @@ class Bench:
     def _fitted(self, target: HFTarget, points: list[dict[str, Any]]) -> dict[str, Any]:
         """The roofline of the points, and by how much it misses them."""
         timed = [point for point in points if point["seconds"]]
-        if len({point["tokens"] for point in timed}) < ENOUGH:
+        if len({point["tokens"] for point in timed}) < MIN_FITTED_SIZES:
             return {}
         probes = [Probe(point["tokens"], point["context"], point["seconds"]) for point in timed]
         costs = target.costs(time.perf_counter)
         peaks = costs.peaks()
-        roof = fit(costs, peaks, monotone(probes))
+        roof = fit_roof(costs, peaks, monotone(probes))
         misses = [
             abs(float(roof.seconds(probe.tokens, probe.context)) / probe.seconds - 1)
             for probe in probes
@@ -321,11 +323,13 @@ class Told(DFlash):
         told = [token if rng.random() < 2 / 3 else rng.randrange(wrong) for token in text]
         self.text = torch.tensor(told, device=model.device)
 
-    def proposal(self, slots: torch.Tensor, anchor: int, session: DFlashSession) -> Factorized:
+    def proposal(
+        self, slots: torch.Tensor, anchor: int, session: DFlashSession
+    ) -> FactorizedProposal:
         shared = session.shared
         logits = self.model.logits(slots[1:], shared.head)
         after = session.cache.length + 1
         known = self.text[after : after + len(logits), None]
         best = logits.amax(-1, keepdim=True)[: len(known)]
         logits[: len(known)].scatter_(1, known, best + 3.0)
-        return Factorized(logits, session.sampling, shared.vocabulary)
+        return FactorizedProposal(logits, session.sampling, shared.vocabulary)
