@@ -18,6 +18,7 @@ from draftwood.testing.toy_pipelines import (
     EVERY_TREE,
     MIXTURE_TREES,
     PROMPT,
+    RULE_DRAWS,
     VERIFIERS,
     ToyPipeline,
 )
@@ -71,9 +72,7 @@ def enumerated(tree: TokenTree, rule: str, distributions: TreeDistributions) -> 
 
 
 def test_every_bundled_rule_has_an_expectation_for_the_same_draws() -> None:
-    assert {rule: draws for rule, (draws, _) in RULES.items()} == {
-        rule: draws for rule, (draws, _) in VERIFIERS.items()
-    }
+    assert {rule: draws for rule, (draws, _) in RULES.items()} == {**RULE_DRAWS}
 
 
 @pytest.mark.parametrize(("form", "tree", "rule"), CASES)
