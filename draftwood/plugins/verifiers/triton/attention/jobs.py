@@ -6,7 +6,7 @@ from draftwood.core.kernels.triton.attention.launch import options
 from draftwood.core.kernels.triton.attention.tiles import Tile, block_dim
 from draftwood.plugins.verifiers.triton.ahead import CHIPS, Job
 
-_PACKAGE = "draftwood.plugins.verifiers.triton.attention."
+_PACKAGE = "draftwood.core.kernels.triton.attention."
 _STRIDES = ("query", "key", "value")
 
 
