@@ -116,7 +116,7 @@ def test_a_pipeline_that_changes_the_text_fails(bench, monkeypatch):
     [
         (["--baseline", "hf-beam"], "no baseline 'hf-beam'; choices: hf-generate"),
         (["--baseline", "hf-assisted"], "must be given together"),
-        (["--baseline", "hf-generate"], "OracleTarget is none"),
+        (["--baseline", "hf-generate"], "not a OracleTarget"),
         (["--set", "tree.max_node=3"], "did you mean 'max_nodes'?"),
         (["--prompts", "builtin:poems"], "no bundled prompts"),
         (["--repeat", "0"], "--repeat"),

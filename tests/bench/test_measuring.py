@@ -89,7 +89,7 @@ def test_baselines_that_cannot_be_are_refused(options, message):
 
 
 def test_a_target_that_is_no_hf_model_has_no_hf_baseline(lined_up):
-    with pytest.raises(RequestError, match="OracleTarget is none"):
+    with pytest.raises(RequestError, match="not a OracleTarget"):
         lined_up("one", baselines=Baselines(("hf-generate",)))
 
 
