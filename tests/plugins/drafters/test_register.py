@@ -16,9 +16,9 @@ def plugin(name: str) -> Plugin:
 
 def traits(name: str, **options: object) -> DrafterTraits:
     record = plugin(name)
-    found = record.traits(record.options(**options))
-    assert isinstance(found, DrafterTraits)
-    return found
+    declared = record.traits(record.options(**options))
+    assert isinstance(declared, DrafterTraits)
+    return declared
 
 
 def test_traits_come_from_config_json_without_torch() -> None:
@@ -38,8 +38,8 @@ def test_form_of_dflash_depends_on_the_checkpoints_generation() -> None:
 
 
 def test_eagle3_traits_name_taps_and_a_forward_pass_per_level() -> None:
-    found = traits("eagle3", checkpoint=FIXTURES / "speculators/eagle3", max_depth=5)
-    assert found == DrafterTraits(
+    actual = traits("eagle3", checkpoint=FIXTURES / "speculators/eagle3", max_depth=5)
+    assert actual == DrafterTraits(
         form="autoregressive",
         max_depth=5,
         pass_per_level=True,
@@ -52,5 +52,5 @@ def test_eagle3_traits_name_taps_and_a_forward_pass_per_level() -> None:
 
 
 def test_draft_model_traits_name_a_forward_pass_per_level_and_no_taps() -> None:
-    found = traits("draft_model", model="some/model")
-    assert (found.form, found.pass_per_level, found.taps) == ("autoregressive", True, ())
+    actual = traits("draft_model", model="some/model")
+    assert (actual.form, actual.pass_per_level, actual.taps) == ("autoregressive", True, ())

@@ -19,7 +19,7 @@ from draftwood.plugins.drafters.dflash.model import DFlashModel
 from draftwood.plugins.drafters.eagle3.model import Eagle3Model
 from draftwood.plugins.drafters.formats.dflash import ASSISTANT
 
-UNTAPPED = "it does not say which target layers it reads"
+UNTAPPED = "it does not name the target layers that it reads"
 
 MODELS: Mapping[str, type[DrafterModel]] = {
     "dflash": DFlashModel,

@@ -70,22 +70,22 @@ def proposed(
     draft = engine.drafter.open(engine.target, Sampling(temperature))
     draft.commit(ids, forwarded.features)
     work = DraftWork(draft, int(forwarded.logits[0].argmax()), len(ids), limits, Seeded(0))
-    (found,) = engine.drafter.propose([work])
-    assert isinstance(found, MixtureProposal)
-    return found
+    (proposal,) = engine.drafter.propose([work])
+    assert isinstance(proposal, MixtureProposal)
+    return proposal
 
 
 def test_the_proposal_is_the_mixture_of_the_network(folder: Path) -> None:
     pipeline = load_pipeline(document(folder))
-    found, one = proposed(pipeline), proposed(load_pipeline(document(DFLASH)))
-    assert found.logits.shape == (4, 7, 96)
+    proposal, one = proposed(pipeline), proposed(load_pipeline(document(DFLASH)))
+    assert proposal.logits.shape == (4, 7, 96)
     assert one.logits.shape == (1, 7, 96)
-    assert found.weights().sum() == pytest.approx(1.0)
-    assert found.weights().max() < 0.999
-    assert not found.logits[0].equal(found.logits[1])
+    assert proposal.weights().sum() == pytest.approx(1.0)
+    assert proposal.weights().max() < 0.999
+    assert not proposal.logits[0].equal(proposal.logits[1])
     short = proposed(pipeline, limits=Limits(24, 3))
-    torch.testing.assert_close(short.logits, found.logits[:, :3])
-    assert short.prior.equal(found.prior)
+    torch.testing.assert_close(short.logits, proposal.logits[:, :3])
+    assert short.prior.equal(proposal.prior)
 
 
 def test_prior_temperature_comes_from_the_option_else_the_checkpoint(folder: Path) -> None:
@@ -157,9 +157,9 @@ def test_checkpoints_with_a_selector_are_refused() -> None:
 
 
 def test_a_checkpoint_with_branches_is_described_as_dblast(folder: Path, tmp_path: Path) -> None:
-    found = describe(folder)
-    assert (found.format, found.algorithm, found.block) == ("zlab", "dblast", 8)
-    assert found.problems == ()
+    description = describe(folder)
+    assert (description.format, description.algorithm, description.block) == ("zlab", "dblast", 8)
+    assert description.problems == ()
     assert describe(DFLASH).algorithm == "dflash"
     data = json.loads((folder / "config.json").read_text())
     del data["dblast_config"]["rank"]

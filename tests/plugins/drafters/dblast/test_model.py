@@ -75,9 +75,9 @@ def test_branch_logits_equal_the_head_of_each_expanded_state(grad, head):
     parts = model.branches
     expanded = [h + torch.nn.functional.silu(h @ parts.reduce.weight.T) @ u.T for u in parts.expand]
     with torch.set_grad_enabled(grad):
-        found = model.branch_logits(h, head)
-    assert found.shape == (3, 2, 4, 96)
-    for branch, state in zip(found, expanded, strict=True):
+        actual = model.branch_logits(h, head)
+    assert actual.shape == (3, 2, 4, 96)
+    for branch, state in zip(actual, expanded, strict=True):
         torch.testing.assert_close(
             branch, model.logits(state, head), atol=product_bound(model, h, head), rtol=0
         )
@@ -156,18 +156,18 @@ def test_new_branches_differ_by_spread_and_depend_on_the_seed():
     plain, head = DBlastModel.from_folder(DFLASH), torch.eye(64)  # logits are the states
     model, twin = plain.with_branches(4, 8, seed=3), plain.with_branches(4, 8, seed=3)
     h = hidden(4, 64)
-    found, shared = model.branch_logits(h, head), plain.logits(h, head)
-    assert found.equal(twin.branch_logits(h, head))
-    assert not found.equal(plain.with_branches(4, 8, seed=4).branch_logits(h, head))
-    assert all(not a.equal(b) for a, b in pairwise(found))
+    actual, shared = model.branch_logits(h, head), plain.logits(h, head)
+    assert actual.equal(twin.branch_logits(h, head))
+    assert not actual.equal(plain.with_branches(4, 8, seed=4).branch_logits(h, head))
+    assert all(not a.equal(b) for a, b in pairwise(actual))
     assert model.prior_logits(h[0]).equal(torch.zeros(4))
     # Of the order of the shared state for every rank, and in proportion to `spread`.
     wide = plain.with_branches(4, 32, seed=3).branch_logits(h, head)
-    for branches in (found, wide):
+    for branches in (actual, wide):
         assert 0.4 < (branches - shared).std() / shared.std() < 0.9
     near = plain.with_branches(4, 8, seed=3, spread=0.1).branch_logits(h, head)
     bound = product_bound(model, h, head)
-    torch.testing.assert_close(near - shared, 0.1 * (found - shared), atol=bound, rtol=0)
+    torch.testing.assert_close(near - shared, 0.1 * (actual - shared), atol=bound, rtol=0)
     none = plain.with_branches(4, 8, seed=3, spread=0.0).branch_logits(h, head)
     torch.testing.assert_close(none, shared.expand(4, -1, -1), atol=bound, rtol=0)
 
@@ -187,8 +187,8 @@ def test_prior_temperature_is_interpolated_between_tuned_ones():
     config = DBlastConfig.from_dflash(
         DFlashConfig.from_file(DFLASH), 2, 4, [[0.5, 1.0], [1.0, 3.0]]
     )
-    found = [config.prior_temperature(t) for t in (0.0, 0.5, 0.75, 1.0, 2.0)]
-    assert found == [1.0, 1.0, 2.0, 3.0, 3.0]
+    actual = [config.prior_temperature(t) for t in (0.0, 0.5, 0.75, 1.0, 2.0)]
+    assert actual == [1.0, 1.0, 2.0, 3.0, 3.0]
     assert DBlastConfig.from_file(DFLASH).prior_temperature(0.7) == 1.0
 
 

@@ -53,9 +53,9 @@ NARROW = {
 
 @cache
 def target():
-    found = load_target(ZLAB / "target", device="cpu", dtype="float64")
-    found.graphs = Graphs(found.scorer, Capturing(recorded))
-    return found
+    loaded = load_target(ZLAB / "target", device="cpu", dtype="float64")
+    loaded.graphs = Graphs(loaded.scorer, Capturing(recorded))
+    return loaded
 
 
 @pytest.fixture
@@ -71,11 +71,11 @@ def drafter(tmp_path):
                 data["dflash_config"].pop(key, None)
                 data[key] = value
             (folder / "config.json").write_text(json.dumps(data))
-        found = DFlash(DFlashOptions(checkpoint=folder))
-        found = found.bind(target())
+        built = DFlash(DFlashOptions(checkpoint=folder))
+        built = built.bind(target())
         if capture is not None:
-            found = found.capture(kernels or Quiet(), Capturing(capture, must))
-        return found
+            built = built.capture(kernels or Quiet(), Capturing(capture, must))
+        return built
 
     return build
 
@@ -100,8 +100,8 @@ def blocks(sessions, anchor):
 
 
 def assert_same(sessions, anchor):
-    found, expected = blocks(sessions, anchor)
-    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+    actual, expected = blocks(sessions, anchor)
+    torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("layout", ["dflash", "dflash2"])
@@ -174,8 +174,8 @@ def test_a_stale_length_changes_replayed_blocks(drafter, monkeypatch, kind):
     monkeypatch.setattr(kind, "fill", lambda self, length, given: fill(self, at, given))
     commit(sessions, 3, 1)
     commit(sessions, 3, 2)
-    found, expected = blocks(sessions, 2)
-    assert (found - expected).abs().max() > 1e-3
+    actual, expected = blocks(sessions, 2)
+    assert (actual - expected).abs().max() > 1e-3
 
 
 def test_replays_count_their_launches(drafter):
@@ -287,10 +287,10 @@ def test_pipelines_with_replays_give_the_tokens_of_plain_decoding(drafter, tempe
     )
     options = {"max_new_tokens": 20, "temperature": temperature, "seed": 3, "eos_token_id": ()}
     prompt = json.loads((ZLAB / "dflash" / "expected.json").read_text())[0]["prompt"]
-    found = pipeline.generate(prompt, **options)
-    assert found.tokens == Pipeline(target()).generate(prompt, **options).tokens
-    assert found.stats.accepted > 0
+    actual = pipeline.generate(prompt, **options)
+    assert actual.tokens == Pipeline(target()).generate(prompt, **options).tokens
+    assert actual.stats.accepted > 0
     (memory,) = pipeline.engine.drafter._captured.pool._idle
     assert set(memory.forwards) == {Block, Commit}
-    stats = found.stats
+    stats = actual.stats
     assert stats.kernels["attend"] >= stats.rounds * (LAYERS + target().layers)

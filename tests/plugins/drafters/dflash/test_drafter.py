@@ -39,10 +39,10 @@ def expected(checkpoint: str) -> list[dict[str, list[int]]]:
 def test_chains_commit_the_recorded_tokens_of_each_round(checkpoint: str) -> None:
     chain = pipeline(checkpoint)
     for record in expected(checkpoint):
-        found = chain.generate(record["prompt"], max_new_tokens=64, eos_token_id=())
-        assert list(found.tokens[:48]) == record["output"]
+        result = chain.generate(record["prompt"], max_new_tokens=64, eos_token_id=())
+        assert list(result.tokens[:48]) == record["output"]
         rounds = record["committed_per_round"]
-        assert found.stats.committed_per_round[: len(rounds)] == rounds
+        assert result.stats.committed_per_round[: len(rounds)] == rounds
 
 
 @pytest.mark.parametrize("checkpoint", CHECKPOINTS)

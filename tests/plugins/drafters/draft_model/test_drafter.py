@@ -140,9 +140,9 @@ def test_proposals_after_many_rounds_equal_the_models_distributions(
         if i % 2:
             session = session.fork()
     session.commit(TEXT[start : start + 1], None)
-    found = along(propose(drafter, session, TEXT[start + 1]), [7])
+    actual = along(propose(drafter, session, TEXT[start + 1]), [7])
     expected = distribution_of(small, [*TEXT[: start + 2], 7])
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=0)
 
 
 def test_depth_is_limited_by_the_models_context(target: Target, tmp_path: Path) -> None:

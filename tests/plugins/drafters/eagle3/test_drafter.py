@@ -46,9 +46,9 @@ def drafter(target: Target) -> Eagle3:
 @pytest.fixture(scope="module")
 def features(target: Target, drafter: Eagle3) -> torch.Tensor:
     """(12, 192) tapped states of TEXT."""
-    found = target.open(drafter.taps).prefill(TEXT).features
-    assert found is not None
-    return found
+    tapped = target.open(drafter.taps).prefill(TEXT).features
+    assert tapped is not None
+    return tapped
 
 
 def propose(drafter: Eagle3, session: Eagle3Session, anchor: int) -> Eagle3Proposal:
@@ -127,10 +127,10 @@ def test_proposals_after_many_rounds_equal_those_after_one_prefill(
             session = session.fork()
     session.commit(TEXT[start : start + 1], features[start : start + 1])
     expected = propose(drafter, fresh(drafter, target, features, start + 1), TEXT[start + 1])
-    found = propose(drafter, session, TEXT[start + 1])
-    assert found.committed == expected.committed == start + 1
+    actual = propose(drafter, session, TEXT[start + 1])
+    assert actual.committed == expected.committed == start + 1
     for path in ([], [7], [7, 9]):
-        torch.testing.assert_close(along(found, path), along(expected, path), atol=1e-5, rtol=0)
+        torch.testing.assert_close(along(actual, path), along(expected, path), atol=1e-5, rtol=0)
 
 
 def test_advance_runs_one_forward_pass_over_the_kept_nodes(

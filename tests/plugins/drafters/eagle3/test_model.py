@@ -81,8 +81,8 @@ def rewritten(folder: Path, change) -> None:
 
 def outputs(model: Eagle3Model, states, prompt) -> tuple[torch.Tensor, torch.Tensor]:
     """The states of all rows, and their logits."""
-    found = prefill(model, states, prompt, ContextCache(model))
-    return found, model.logits(found)
+    actual = prefill(model, states, prompt, ContextCache(model))
+    return actual, model.logits(actual)
 
 
 def test_the_original_layout_gives_the_same_logits(tmp_path, expected):
@@ -110,14 +110,14 @@ def test_each_norm_flag_moves_its_norm(tmp_path, expected):
 
     folder = edited(tmp_path, norm_before_fc=True)
     rewritten(folder, lambda weights: weights | {"input_norm.weight": scale})
-    found = outputs(Eagle3Model.from_folder(folder), states, prompt)[1]
-    torch.testing.assert_close(found, outputs(plain, normed, prompt)[1])
+    actual = outputs(Eagle3Model.from_folder(folder), states, prompt)[1]
+    torch.testing.assert_close(actual, outputs(plain, normed, prompt)[1])
 
     folder = edited(tmp_path, fc_norm=True)
     ones = {f"fc_norm.{i}.weight": torch.ones(64) for i in range(3)}
     rewritten(folder, lambda weights: weights | ones)
-    found = outputs(Eagle3Model.from_folder(folder), states, prompt)[1]
-    torch.testing.assert_close(found, outputs(plain, torch.cat(each, -1), prompt)[1])
+    actual = outputs(Eagle3Model.from_folder(folder), states, prompt)[1]
+    torch.testing.assert_close(actual, outputs(plain, torch.cat(each, -1), prompt)[1])
 
     raw, logits = outputs(plain, states, prompt)
     model = Eagle3Model.from_folder(edited(tmp_path, norm_output=True))

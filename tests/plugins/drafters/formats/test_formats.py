@@ -191,13 +191,13 @@ def test_converting_there_and_back_changes_no_config_and_no_tensor(
     kind: str, tmp_path: Path
 ) -> None:
     first = made(kind, tmp_path / "first")
-    found = describe(first)
+    description = describe(first)
     target = str(FIXTURES / "zlab/target")
     weights = load_file(first / "model.safetensors")
-    for there in set(LAYOUTS[found.algorithm]) - {found.format}:
+    for there in set(LAYOUTS[description.algorithm]) - {description.format}:
         second, third = tmp_path / there, tmp_path / f"{there} and back"
         convert(first, second, there, target)
-        convert(second, third, found.format, target)  # type: ignore[arg-type]
+        convert(second, third, description.format, target)  # type: ignore[arg-type]
         assert describe(second).format == there
         assert not describe(second).problems
         load(second)
@@ -356,7 +356,7 @@ def test_eagle_checkpoints_without_tapped_layers_convert_with_given_taps(
 ) -> None:
     folder = made("eagle eagle3", tmp_path / "eagle")
     configured(folder, lambda c: c.pop("eagle_aux_hidden_state_layer_ids"))
-    with pytest.raises(CheckpointError, match="does not say which target layers"):
+    with pytest.raises(CheckpointError, match="does not name the target layers"):
         convert(folder, tmp_path / "out", "speculators")
     convert(folder, tmp_path / "out", "speculators", taps=(1, 2, 4))
     assert config_fields(tmp_path / "out") == config_fields(FIXTURES / "speculators/eagle3")
@@ -367,9 +367,9 @@ def test_unsupported_assistants_are_named(
 ) -> None:
     data = {"model_type": "gemma4_assistant", "architectures": ["Gemma4AssistantForCausalLM"]}
     (tmp_path / "config.json").write_text(json.dumps(data))
-    found = describe(tmp_path)
-    assert (found.format, found.algorithm) == ("transformers", "gemma4_assistant")
-    assert "'gemma4_assistant' is not supported" in found.problems[0]
+    description = describe(tmp_path)
+    assert (description.format, description.algorithm) == ("transformers", "gemma4_assistant")
+    assert "'gemma4_assistant' is not supported" in description.problems[0]
 
 
 @pytest.mark.parametrize("window", [None, 6, 40])
@@ -396,8 +396,8 @@ def test_the_class_of_transformers_gives_the_same_block(window: int | None, tmp_
         ).last_hidden_state[0]
         for model in (ours, original):
             rows = model.context_kv(model.context(features), torch.arange(17))
-            found = model.block(embeds, torch.arange(17, 25), rows)
-            torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+            actual = model.block(embeds, torch.arange(17, 25), rows)
+            torch.testing.assert_close(actual, expected, atol=1e-5, rtol=0)
 
 
 class Canary:
