@@ -211,7 +211,8 @@ def chosen_taps(options: Eagle3Options, published: tuple[int, ...] | None) -> tu
     if not taps:
         raise CheckpointError(
             f"{options.checkpoint} does not name the target layers that it reads; set "
-            "drafter.taps. EAGLE-3's own release taps layers [1, L // 2 - 1, L - 4] of a target with L layers"
+            "drafter.taps. EAGLE-3's own release taps layers [1, L // 2 - 1, L - 4] of a target "
+            "with L layers"
         )
     expected = len(published) if published else TAPS
     if len(taps) != expected:
