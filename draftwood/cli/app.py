@@ -1,4 +1,4 @@
-"""The command group: which commands there are, and how third parties add theirs."""
+"""The command group: the bundled commands, and those that third parties add."""
 
 import difflib
 from functools import cached_property
@@ -9,6 +9,7 @@ import click
 
 import draftwood
 from draftwood.core.registry.registry import PluginRecord, Registry
+from draftwood.core.renames import COMMANDS as MOVED
 
 COMMANDS = {
     "run": "Decode a prompt and stream the text.",
@@ -25,11 +26,15 @@ COMMANDS = {
     "convert": "Write a checkpoint in another published layout.",
     "doctor": "What this machine and installation can do.",
 }
-"""Commands and their first help line, known without importing them. In teaching order."""
+"""Commands and their first help line, so that help imports no command. Simple ones first."""
 
 
 class Session:
-    """What every command shares: which plugins count."""
+    """What every command shares: the plugins that it may use.
+
+    Attributes:
+        third_parties: Whether third parties' plugins are loaded.
+    """
 
     def __init__(self, third_parties: bool) -> None:
         self.third_parties = third_parties
@@ -42,7 +47,7 @@ class Session:
 
     @cached_property
     def commands(self) -> tuple[dict[str, click.Command], list[PluginRecord]]:
-        """Third parties' commands by name, and the record of each."""
+        """Third parties' commands by name, and the record of each command."""
         return self.registry.commands(taken=COMMANDS)
 
 
@@ -62,41 +67,33 @@ class LazyGroup(click.Group):
         return added.get(cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The first help lines, from the table where it has them: help imports no command."""
-        rows = []
-        for name in self.list_commands(ctx):
-            line = COMMANDS.get(name)
-            if line is None:
-                command = self.get_command(ctx, name)
-                line = command.get_short_help_str() if command else ""
-            rows.append((name, line))
+        """The first line of each command's help."""
+        added, _ = session_of(ctx).commands
+        rows = [*COMMANDS.items()]
+        rows += [(name, added[name].get_short_help_str()) for name in sorted(added)]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, but an unknown name shows what failed to load and might have had it."""
+        """Click's, but an unknown name shows where it moved, or the plugins that failed to load."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            session = session_of(ctx)
-            lines = [
-                f"'{line.distribution} {line.version}' failed to load ({line.cause}); "
-                "see `draftwood plugins list`"
-                for line in (*session.registry.records, *session.commands[1])
-                if line.status == "failed"
-            ]
-            close = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
-            suggestion = f"no command {args[0]!r}" + (
-                f"; did you mean {close[0]!r}?" if close else ""
-            )
-            message = "\n  ".join([suggestion, *dict.fromkeys(lines)])
-            raise click.UsageError(message, ctx) from error
+            session, name = session_of(ctx), args[0]
+            records = (*session.registry.records, *session.commands[1])
+            failures = [str(record) for record in records if record.status == "failed"]
+            close = difflib.get_close_matches(name, self.list_commands(ctx), n=1)
+            message = f"no command {name!r}" + (f"; did you mean {close[0]!r}?" if close else "")
+            if name in MOVED:
+                message = f"{name!r} is now `{MOVED[name]}`, in draftwood's source repository"
+            lines = dict.fromkeys([message, *failures])
+            raise click.UsageError("\n  ".join(lines), ctx) from error
 
 
 def session_of(ctx: click.Context) -> Session:
-    """The session of a context: `--help` can come before the option that makes one."""
+    """The session of a context, made here if `--help` comes before `--no-plugins`."""
     if not isinstance(ctx.obj, Session):
         ctx.obj = Session(third_parties=True)
     return ctx.obj
@@ -120,7 +117,7 @@ def _no_plugins(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 )
 @click.version_option(draftwood.__version__, prog_name="draftwood")
 def app(**_: Any) -> None:
-    """Decode text from a causal language model faster, with exactly the text it would have said.
+    """Decode text from a causal language model faster, without changing its text.
 
     A PIPELINE is a builtin name or a YAML file. Start with:
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from draftwood.cli.app import Session
-from draftwood.cli.options import json_option, print_json, settings_option, table
+from draftwood.cli.options import json_option, number_option, print_json, settings_option, table
 
 if TYPE_CHECKING:
     from draftwood.bench.journal import Journal
@@ -57,23 +57,9 @@ JSON = {
     metavar="SOURCE",
     help="builtin:code, builtin:open, a .jsonl file, or a benchmark as NAME:FILE; may be repeated.",
 )
-@click.option(
-    "--limit", metavar="N", type=click.IntRange(min=1), help="First N prompts of each source only."
-)
-@click.option(
-    "--repeat",
-    metavar="N",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="How often each pipeline decodes every prompt.",
-)
-@click.option(
-    "--tokens",
-    metavar="N",
-    type=click.IntRange(min=1),
-    help="New tokens per prompt, instead of what the pipelines say.",
-)
+@number_option("--limit", help="First N prompts of each source only.")
+@number_option("--repeat", default=1, help="How often each pipeline decodes every prompt.")
+@number_option("--tokens", help="New tokens per prompt, instead of the pipelines' own numbers.")
 @click.option(
     "--baseline",
     "baselines",
@@ -82,32 +68,25 @@ JSON = {
     help="Also hf-generate, hf-prompt-lookup, hf-assisted: transformers' own decoding.",
 )
 @click.option("--assistant", metavar="MODEL", help="The small model of hf-assisted.")
-@click.option(
-    "--lookup-tokens",
-    metavar="N",
-    type=click.IntRange(min=1),
-    default=10,
-    show_default=True,
-    help="Most tokens that hf-prompt-lookup proposes at once.",
+@number_option(
+    "--lookup-tokens", default=10, help="Most tokens that hf-prompt-lookup proposes at once."
 )
 @click.option(
     "--against",
     metavar="NAME",
     help="Compare each with this one too, in pairs with an interval: a pipeline or baseline here.",
 )
-@click.option(
+@number_option(
     "--seed",
-    metavar="N",
-    type=click.IntRange(min=0),
     default=0,
-    show_default=True,
+    minimum=0,
     help="Of sampling and of intervals; repetition r decodes with N + r.",
 )
 @click.option(
     "--out",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Write reports there, and go on from what an interrupted run left there.",
+    help="Write reports there, and continue an interrupted run from there.",
 )
 @json_option
 @click.pass_obj
@@ -132,7 +111,7 @@ def command(
     Every pipeline decodes every prompt, interleaved prompt by prompt, beside plain decoding of
     the same target. Prints speed, speedup with its interval, tokens per round, and whether the
     texts are plain decoding's. With --out it also writes report.json, .csv, .md, .html and .jsonl
-    (Spec-Bench's shape). An interrupt leaves a partial report, and the same command goes on.
+    (Spec-Bench's format). An interrupt leaves a partial report; the same command continues it.
 
     Exits with 1 if a text differs from plain decoding's although the pipeline promises the same.
 
@@ -144,7 +123,7 @@ def command(
     """
     from draftwood.bench import reports
     from draftwood.bench.comparing import differences
-    from draftwood.bench.contestants import Baselines, line_up
+    from draftwood.bench.contestants import Baselines, load_contestants
     from draftwood.bench.journal import Journal
     from draftwood.bench.machine import machine
     from draftwood.bench.measuring import Plan
@@ -152,21 +131,24 @@ def command(
     from draftwood.bench.summary import summarise
     from draftwood.core.errors import RequestError
 
-    wanted = tuple(name.strip() for name in baselines.split(",") if name.strip())
-    chosen = Baselines(wanted, lookup_tokens, assistant)
+    names = tuple(name.strip() for name in baselines.split(",") if name.strip())
     loaded = load_prompts(prompts, limit)
-    contestants = line_up(
-        pipelines, settings, tokens=tokens, baselines=chosen, registry=session.registry
+    contestants = load_contestants(
+        pipelines,
+        settings,
+        tokens=tokens,
+        baselines=Baselines(names, lookup_tokens, assistant),
+        registry=session.registry,
     )
-    names = [each.name for each in contestants]
-    if against is not None and against not in names:
-        raise RequestError(f"--against {against}: choices here: {', '.join(names)}")
+    choices = [each.name for each in contestants]
+    if against is not None and against not in choices:
+        raise RequestError(f"--against {against}: choices here: {', '.join(choices)}")
     plan, on = Plan(contestants, loaded, repeat, seed), machine()
     journal = Journal(out / "journal.jsonl" if out else None, plan.header(on))
     whole = _measure(plan, journal)
     differ = differences(plan, journal.records)
     report = summarise(
-        plan, journal.records, differ, machine=on, command=_said(), reference=against
+        plan, journal.records, differ, machine=on, command=_command_line(), reference=against
     )
     if out is not None:
         records = [journal.records[key] for key in plan.order() if key in journal.records]
@@ -225,7 +207,7 @@ def _text(report: Mapping[str, Any]) -> str:
     return "\n".join([*parts, place(report)])
 
 
-def _said() -> str:
+def _command_line() -> str:
     """The command as it was given, defaults left out."""
     context = click.get_current_context()
     words = ["draftwood", "bench"]

@@ -1,4 +1,4 @@
-"""`draftwood calibrate`: measure a target on this machine thoroughly, and keep what was found."""
+"""`draftwood calibrate`: measure a target on this machine and store the measurements."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -7,10 +7,13 @@ import click
 
 from draftwood.cli.app import Session
 from draftwood.cli.options import (
+    file_option,
     json_option,
+    number_option,
     pipeline_argument,
     print_json,
-    standard_error,
+    progress_bar,
+    read_pipeline,
     table,
 )
 
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
     from draftwood.plugins.controllers.roofline.calibration import Calibration
 
 JSON = {
-    "identity": "what it holds for: {device, dtype, model, attention, versions, ...}",
+    "identity": "what it applies to: {device, dtype, model, attention, versions, ...}",
     "stored": "the file that `roofline` and `measured` read; null if it could not be written",
     "flops": "traced, or closed form where the model cannot be traced",
     "peak_flops": "FLOP/s of a large matrix product",
@@ -34,23 +37,9 @@ COLUMNS = ("tokens", "context", "measured ms", "predicted ms", "error", "")
 
 @click.command("calibrate")
 @pipeline_argument
-@click.option(
-    "--repeats",
-    metavar="N",
-    type=click.IntRange(min=1),
-    default=5,
-    show_default=True,
-    help="How often each point is timed; the fastest counts.",
-)
-@click.option(
-    "--svg", metavar="FILE", type=click.Path(path_type=Path), help="Draw the points and the fit."
-)
-@click.option(
-    "--png",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Draw them as PNG; needs matplotlib.",
-)
+@number_option("--repeats", default=5, help="How often each point is timed; the fastest counts.")
+@file_option("--svg", help="Draw the points and the fit.")
+@file_option("--png", help="Draw them as PNG; needs matplotlib.")
 @json_option
 @click.pass_obj
 def command(
@@ -77,20 +66,17 @@ def command(
     from attrs import evolve
 
     from draftwood.core.build import load_pipeline
-    from draftwood.core.config.compose import check_composition
-    from draftwood.core.config.pipeline import load_config
     from draftwood.plugins.controllers.roofline import store
 
-    config = load_config(pipeline, settings, registry=session.registry)
-    check_composition(config, session.registry)
-    # A drafter is not needed, and a controller would measure coarsely first; the verifier's kernels
-    # are what forwards run by.
+    config = read_pipeline(session, pipeline, settings)
+    # No drafter is needed, and a controller would measure coarsely first. The verifier stays: its
+    # kernels run the forwards.
     alone = evolve(config, drafter=None, tree=None, controller=None)
     loaded = load_pipeline(alone, registry=session.registry)
     costs, counted = _costs(loaded.target, loaded.engine.verifier.kernels)
     result = measure(costs, repeats)
     probes = [*result.fitted, *result.held_out]
-    kept = store.save(costs.identity, result.prices, probes)
+    kept = store.save(costs.identity, result.model, probes)
     path = str(store.path_of(costs.identity)) if kept else None
     _draw(result, svg, png)
     if as_json:
@@ -117,13 +103,10 @@ def _costs(target: "Target", kernels: "Kernels | None") -> "tuple[CostProbe, str
 
 
 def measure(costs: "CostProbe", repeats: int) -> "Calibration":
-    """Calibrate behind a bar on standard error, if a terminal is there to see it."""
-    from rich.progress import Progress
-
+    """Calibrate behind a progress bar."""
     from draftwood.plugins.controllers.roofline.calibration import calibrate
 
-    console = standard_error()
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+    with progress_bar() as bar:
         task = bar.add_task("timing forwards")
         return calibrate(
             costs, repeats, lambda done, of: bar.update(task, completed=done, total=of)
@@ -133,14 +116,14 @@ def measure(costs: "CostProbe", repeats: int) -> "Calibration":
 def _draw(result: "Calibration", svg: Path | None, png: Path | None) -> None:
     if svg is None and png is None:
         return
-    from draftwood.bench.roofs import drawing, picture
+    from draftwood.bench.roofline_figures import calibration_png, calibration_svg
     from draftwood.core.errors import DraftwoodError
 
     try:
         if svg is not None:
-            svg.write_text(drawing(result), encoding="utf-8")
+            svg.write_text(calibration_svg(result), encoding="utf-8")
         if png is not None:
-            picture(result, png)
+            calibration_png(result, png)
     except OSError as error:
         raise DraftwoodError(f"{svg or png}: {error.strerror}") from error
 

@@ -1,12 +1,14 @@
-"""`draftwood check`: everything about a pipeline that can be known before weights load."""
+"""`draftwood check`: checks all of a pipeline that can be checked before weights load."""
 
+from importlib.util import find_spec
 from typing import Any
 
 import attrs
 import click
 
 from draftwood.cli.app import Session
-from draftwood.cli.options import json_option, pipeline_argument, print_json
+from draftwood.cli.options import json_option, pipeline_argument, print_json, read_pipeline
+from draftwood.core.config.pipeline import Component
 from draftwood.core.errors import ConfigError
 from draftwood.core.registry.plugin import Kind
 
@@ -14,8 +16,10 @@ JSON = {
     "pipeline": "as given",
     "ok": "true if it can be loaded",
     "problems": "[{where, path, message, hints}], empty if ok",
-    "remarks": "what is allowed and worth knowing, a sentence each",
-    "parts": "{drafter, tree, controller, verifier}: {use, options}, or null; null if not ok",
+    "remarks": "what is allowed and useful to know, a sentence each",
+    "parts": "{drafter, tree, controller, verifier}: {use, options, by_default}, or null; null if "
+    "not ok",
+    "parts.*.by_default": "true if the pipeline left this part out",
 }
 
 
@@ -26,19 +30,21 @@ JSON = {
 def command(session: Session, pipeline: str, settings: tuple[str, ...], as_json: bool) -> int:
     """Validate a pipeline without loading weights.
 
-    Reads the file and what it extends, checks every option, and refuses parts that do not work
-    together. Every problem is shown, with its file, line and column.
+    Reads the file and what it extends, checks every option, refuses parts that do not work
+    together, and imports the code of the plugins. Every problem is shown, with its file, line and
+    column.
 
     \b
       draftwood check bastion
       draftwood check pipeline.yaml --set tree.max_nodes=64
     """
-    from draftwood.core.config.compose import check_composition, remarks
-    from draftwood.core.config.pipeline import load_config
+    from draftwood.core.config.compose import check_factories, remarks
 
     try:
-        config = load_config(pipeline, settings, registry=session.registry)
-        check_composition(config, session.registry)
+        config = read_pipeline(session, pipeline, settings)
+        # Without torch no plugin can be imported, and all else can still be checked.
+        if torch_found := find_spec("torch") is not None:
+            check_factories(config)
     except ConfigError as error:
         if not as_json:
             raise
@@ -48,41 +54,37 @@ def command(session: Session, pipeline: str, settings: tuple[str, ...], as_json:
         )
         return 2
     parts = {kind.value: config.component(kind) for kind in Kind}
+    sentences = remarks(config)
+    if not torch_found:
+        sentences.append("the plugins' code was not imported: torch is not installed")
     if as_json:
-        print_json(
-            {
-                "pipeline": pipeline,
-                "ok": True,
-                "problems": [],
-                "remarks": remarks(config),
-                "parts": {
-                    kind: part and {"use": part.use, "options": _plain(part.options)}
-                    for kind, part in parts.items()
-                },
-            }
-        )
+        described = {kind: part and _described(part) for kind, part in parts.items()}
+        result = {"pipeline": pipeline, "ok": True, "problems": []}
+        print_json({**result, "remarks": sentences, "parts": described})
         return 0
-    click.echo(f"{pipeline}: ok")
-    click.echo(f"  {'target':<10}  {config.target.model if config.target else '-'}")
+    rows = [("target", str(config.target.model) if config.target else "-")]
     for kind, part in parts.items():
-        click.echo(
-            f"  {kind:<10}  {f'{part.use}  {_line(part.options)}' if part else '-'}".rstrip()
-        )
-    click.echo(f"  {'runtime':<10}  {_line(config.runtime)}")
-    for remark in remarks(config):
-        click.echo(f"  remark: {remark}")
+        text = f"{part.use}  {_line(part.options)}".rstrip() if part else "-"
+        rows.append((kind, f"{text}  (chosen by default)" if part and part.by_default else text))
+    click.echo(f"{pipeline}: ok")
+    for name, text in (*rows, ("runtime", _line(config.runtime))):
+        click.echo(f"  {name:<10}  {text}")
+    for sentence in sentences:
+        click.echo(f"  remark: {sentence}")
     return 0
+
+
+def _described(part: Component) -> dict[str, Any]:
+    return {"use": part.use, "options": _plain(part.options), "by_default": part.by_default}
 
 
 def _plain(options: Any) -> dict[str, Any]:
     """Options as JSON values."""
-
-    def convert(_: Any, __: Any, value: Any) -> Any:
-        return (
-            value if isinstance(value, (bool, int, float, str, tuple, type(None))) else str(value)
-        )
-
-    return attrs.asdict(options, value_serializer=convert)
+    plain = (bool, int, float, str, tuple, type(None))
+    return attrs.asdict(
+        options,
+        value_serializer=lambda _, __, value: value if isinstance(value, plain) else str(value),
+    )
 
 
 def _line(options: Any) -> str:

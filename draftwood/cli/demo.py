@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from draftwood.cli.app import Session
-from draftwood.cli.options import json_option, print_json, table
+from draftwood.cli.options import json_option, number_option, print_json, progress_bar, table
 
 if TYPE_CHECKING:
     from draftwood.cli.timing import Decoder, Timed
@@ -41,22 +41,8 @@ COLUMNS = ("pipeline", "tokens/s", "times plain", "(lowest-highest)", "tokens/ro
 @click.command("demo")
 @json_option
 @click.option("--markdown", is_flag=True, help="Print the table as Markdown, without the text.")
-@click.option(
-    "--repetitions",
-    metavar="N",
-    type=click.IntRange(min=1),
-    default=3,
-    show_default=True,
-    help="How often each pipeline decodes every prompt.",
-)
-@click.option(
-    "--tokens",
-    metavar="N",
-    type=click.IntRange(min=1),
-    default=64,
-    show_default=True,
-    help="New tokens per prompt.",
-)
+@number_option("--repetitions", default=3, help="How often each pipeline decodes every prompt.")
+@number_option("--tokens", default=64, help="New tokens per prompt.")
 @click.pass_obj
 def command(session: Session, as_json: bool, markdown: bool, repetitions: int, tokens: int) -> int:
     """Time builtin pipelines of the bundled DFlash drafter.
@@ -83,7 +69,7 @@ def command(session: Session, as_json: bool, markdown: bool, repetitions: int, t
         "registry": session.registry,
     }
     pipelines = {"plain": plain}
-    # Bastion first: its text is what a reader waits for, and its first pass is its warm-up.
+    # Bastion first, since the reader waits for its text; this also warms it up.
     pipelines["bastion"] = load_pipeline("bastion", **given)
     for prompt in PROMPTS:
         _show(pipelines["bastion"], prompt, tokens, quiet=as_json or markdown)
@@ -95,8 +81,14 @@ def command(session: Session, as_json: bool, markdown: bool, repetitions: int, t
     encoded = [plain.request(prompt).prompt for prompt in PROMPTS]
     for decode in decoders.values():
         decode(encoded[0])
-    with Progress(len(decoders) * repetitions * len(encoded)) as bar:
-        timed = side_by_side(decoders, encoded, repetitions, progress=bar.update_to)
+    with progress_bar() as bar:
+        task = bar.add_task("timing", total=len(decoders) * repetitions * len(encoded))
+        timed = side_by_side(
+            decoders,
+            encoded,
+            repetitions,
+            progress=lambda name: bar.update(task, advance=1, description=name),
+        )
     identical = all(result.tokens == timed["plain"].tokens for result in timed.values())
     if as_json:
         results = {name: result.as_dict() for name, result in timed.items()}
@@ -109,7 +101,7 @@ def command(session: Session, as_json: bool, markdown: bool, repetitions: int, t
 
 
 def render(timed: "Mapping[str, Timed]", on: Mapping[str, Any], *, markdown: bool) -> str:
-    """The table of a demonstration, with what it was measured on."""
+    """The table of a demonstration, with the machine that it was measured on."""
     from draftwood.cli.timing import ratios
 
     rows = []
@@ -171,25 +163,3 @@ def _hf_decoder(pipeline: "Pipeline", tokens: int) -> "Decoder":
         return Outcome(generate(prompt, seed=0).tokens)
 
     return decode
-
-
-class Progress:
-    """A bar on standard error while a terminal is there to see it."""
-
-    def __init__(self, steps: int) -> None:
-        from rich.console import Console
-        from rich.progress import Progress as Bar
-
-        console = Console(stderr=True)
-        self._bar = Bar(console=console, transient=True, disable=not console.is_terminal)
-        self._task = self._bar.add_task("timing", total=steps)
-
-    def __enter__(self) -> "Progress":
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def update_to(self, name: str) -> None:
-        self._bar.update(self._task, advance=1, description=name)

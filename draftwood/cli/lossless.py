@@ -7,7 +7,7 @@ import attrs
 import click
 
 from draftwood.cli.app import Session
-from draftwood.cli.options import json_option, pipeline_argument, print_json
+from draftwood.cli.options import json_option, pipeline_argument, print_json, read_pipeline
 
 if TYPE_CHECKING:
     from draftwood.core.config.pipeline import PipelineConfig
@@ -70,11 +70,7 @@ def command(
       draftwood lossless pipeline.yaml --json
       TRITON_INTERPRET=1 draftwood lossless dflash --set verifier.use=triton --bias 0.3
     """
-    from draftwood.core.config.compose import check_composition
-    from draftwood.core.config.pipeline import load_config
-
-    config = load_config(pipeline, settings, registry=session.registry)
-    check_composition(config, session.registry)
+    config = read_pipeline(session, pipeline, settings)
     report = examine(config, session, bias=bias, quiet=as_json)
     if as_json:
         print_json(report.as_dict())

@@ -1,18 +1,43 @@
-"""Writes docs/cli.md from the commands themselves: `python -m draftwood.cli.reference FILE`."""
+"""Writes the reference pages from the code: `python -m draftwood.cli.reference CLI PIPELINE`.
+
+CLI is the page of the command line, PIPELINE the page of the keys of pipeline and training files.
+"""
 
 import inspect
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
+import attrs
 import click
+from jinja2 import Environment
 
 from draftwood.cli.app import COMMANDS, app
-from draftwood.core.config.pipeline import builtin_pipelines
+from draftwood.core.config.defaults import DESCRIPTIONS
+from draftwood.core.config.pipeline import (
+    GenerationOptions,
+    RuntimeConfig,
+    TargetConfig,
+    builtin_pipelines,
+)
+from draftwood.core.config.structure import describe
 from draftwood.core.registry.loader import load_plugins
+from draftwood.core.registry.option_types import (
+    Either,
+    Many,
+    Nested,
+    Null,
+    Row,
+    Shape,
+    fields_of,
+    meanings,
+)
+from draftwood.core.registry.plugin import Kind
+from draftwood.training.config import TRAININGS
 
-INTRODUCTION = """\
+CLI = """\
 # Command line
 
 Written by `make docs` from the code; a test keeps it current. Each command also explains itself:
@@ -34,34 +59,158 @@ A PIPELINE argument is one of these names, or a file. `extends: NAME` reuses one
 
 | name | what it is |
 | --- | --- |
+{% for name, text in pipelines.items() %}
+| `{{ name }}` | {{ text }} |
+{% endfor %}
+{% for command in commands %}
+
+## {{ command.title }}
+
+{% if command.help %}
+{{ command.help }}
+
+{% endif %}
+{% if command.options %}
+| option | meaning |
+| --- | --- |
+{% for names, text in command.options %}
+| `{{ names }}` | {{ text }} |
+{% endfor %}
+{% endif %}
+{% if command.json %}
+
+JSON:
+
+| key | value |
+| --- | --- |
+{% for key, text in command.json.items() %}
+| `{{ key }}` | {{ text }} |
+{% endfor %}
+{% endif %}
+{% endfor %}
+"""
+
+PIPELINE = """\
+# Pipeline files
+
+Written by `make docs` from the code; a test keeps it current. A pipeline file has the sections
+`target`, `drafter`, `tree`, `controller`, `verifier`, `generation` and `runtime`. `extends` names a
+builtin pipeline, or a file, that it changes. `drafter`, `tree`, `controller` and `verifier` name a
+plugin by `use` and have its options beside it. `draftwood schema` writes the same for the plugins
+that are installed on a machine, third parties' included.
+{% for section in sections %}
+
+{{ "#" * section.level }} {{ section.title }}
+
+{{ section.text }}
+{% if section.options %}
+
+| key | type | default | meaning |
+| --- | --- | --- | --- |
+{% for option in section.options %}
+| `{{ option.name }}` | {{ option.type }} | {{ option.default }} | {{ option.meaning }} |
+{% endfor %}
+{% endif %}
+{% endfor %}
 """
 
 
-def reference() -> str:
-    """The whole page, for the bundled commands."""
-    parts = [INTRODUCTION]
-    for name, path in builtin_pipelines().items():
-        first = path.read_text(encoding="utf-8").partition("\n")[0]
-        parts.append(f"| `{name}` | {first.removeprefix('# ').rstrip('.')} |\n")
-    parts.append("\n## Options of every command\n\n" + _options(app))
+def cli_page() -> str:
+    """The page of the bundled commands."""
+    pipelines = {
+        name: path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ").rstrip(".")
+        for name, path in builtin_pipelines().items()
+    }
+    commands: list[dict[str, Any]] = [
+        {"title": "Options of every command", "options": _command_options(app)}
+    ]
     for name in COMMANDS:
         module = import_module(f"draftwood.cli.{name}")
-        for title, command in _leaves(name, module.command):
-            parts += [f"\n## draftwood {title}\n\n", _help(command), _options(command)]
-        parts.append(_shape(getattr(module, "JSON", {})))
-    for name, command in load_plugins(third_parties=False).commands(taken=COMMANDS)[0].items():
-        for title, leaf in _leaves(name, command):
-            shape = getattr(inspect.getmodule(leaf.callback), "JSON", {})
-            parts += [f"\n## draftwood {title}\n\n", _help(leaf), _options(leaf), _shape(shape)]
-    return "".join(parts)
+        leaves = list(_leaves(name, module.command))
+        for title, command in leaves:
+            last = command is leaves[-1][1]
+            commands.append(
+                {
+                    "title": f"draftwood {title}",
+                    "help": _command_help(command),
+                    "options": _command_options(command),
+                    "json": getattr(module, "JSON", {}) if last else {},
+                }
+            )
+    return _render(CLI, pipelines=pipelines, commands=commands)
 
 
-def _shape(keys: Mapping[str, str]) -> str:
-    """What a command's JSON holds, if it prints any."""
-    if not keys:
-        return ""
-    rows = [f"| `{key}` | {meaning} |\n" for key, meaning in keys.items()]
-    return "\nJSON:\n\n| key | value |\n| --- | --- |\n" + "".join(rows)
+def pipeline_page() -> str:
+    """The page of every key of pipeline and training files, for the bundled plugins."""
+    registry = load_plugins(third_parties=False)
+    sections = [_section(2, "target", TargetConfig)]
+    for kind in Kind:
+        text = f"`use` names the {kind}. {DESCRIPTIONS.get(kind, '')}".strip()
+        sections.append({"level": 2, "title": kind.value, "text": text})
+        for name in registry.names(kind):
+            plugin = registry.get(kind, name).plugin
+            sections.append(_section(3, f"{kind}: {{use: {name}}}", plugin.options))
+    sections.append(_section(2, "generation", GenerationOptions))
+    sections.append(_section(2, "runtime", RuntimeConfig))
+    text = "`draftwood train FILE` reads these files. `drafter.algorithm` names the algorithm."
+    sections.append({"level": 2, "title": "Training files", "text": text})
+    for name, options in TRAININGS.items():
+        sections.append(_section(3, f"drafter: {{algorithm: {name}}}", options))
+    return _render(PIPELINE, sections=sections)
+
+
+def _render(template: str, **values: Any) -> str:
+    environment = Environment(trim_blocks=True, keep_trailing_newline=True, autoescape=False)
+    return environment.from_string(template).render(values)
+
+
+def _section(level: int, title: str, options: type) -> dict[str, Any]:
+    text = inspect.cleandoc(options.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
+    rows = list(_rows(options))
+    if not rows:
+        text += " No options."
+    return {"level": level, "title": title, "text": text, "options": rows}
+
+
+def _rows(options: type, prefix: str = "") -> Iterator[dict[str, str]]:
+    """A row per option; the options of a nested class follow under dotted keys."""
+    texts = meanings(options)
+    for name, (attribute, shape) in fields_of(options).items():
+        yield {
+            "name": prefix + name,
+            "type": _cell(describe(shape)),
+            "default": _default(attribute.default),
+            "meaning": _cell(texts.get(name, "")),
+        }
+        for nested in _nested(shape):
+            yield from _rows(nested, f"{prefix}{name}.")
+
+
+def _nested(shape: Shape) -> list[type]:
+    """The options classes inside a shape."""
+    match shape:
+        case Nested(type=options):
+            return [options]
+        case Many(item=item):
+            return _nested(item)
+        case Row(items=members) | Either(members=members):
+            return [cls for member in members if member != Null() for cls in _nested(member)]
+        case _:
+            return []
+
+
+def _default(value: Any) -> str:
+    if value is attrs.NOTHING:
+        return "required"
+    if isinstance(value, attrs.Factory) or attrs.has(type(value)):  # type: ignore[arg-type]
+        return "see below"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return f"`{list(value) if isinstance(value, tuple) else value}`"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 def _leaves(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
@@ -73,22 +222,19 @@ def _leaves(name: str, command: click.Command) -> Iterator[tuple[str, click.Comm
             yield f"{name} {inner}", each
 
 
-def _help(command: click.Command) -> str:
-    """The help text; what it does not wrap is an example."""
-    lines = []
-    for block in inspect.cleandoc(command.help or "").split("\n\n"):
-        if block.startswith("\b\n"):
-            lines.append("```\n" + inspect.cleandoc(block[2:]) + "\n```")
-        else:
-            lines.append(block)
-    return "\n\n".join(lines) + "\n"
+def _command_help(command: click.Command) -> str:
+    """The help text; a block that click does not wrap is an example."""
+    blocks = inspect.cleandoc(command.help or "").split("\n\n")
+    return "\n\n".join(
+        f"```\n{inspect.cleandoc(block[2:])}\n```" if block.startswith("\b\n") else block
+        for block in blocks
+    )
 
 
-def _options(command: click.Command) -> str:
+def _command_options(command: click.Command) -> list[tuple[str, str]]:
     context = click.Context(command)
     records = [param.get_help_record(context) for param in command.params if not _positional(param)]
-    rows = [f"| `{names}` | {text} |\n" for names, text in filter(None, records)]
-    return "\n| option | meaning |\n| --- | --- |\n" + "".join(rows) if rows else ""
+    return [record for record in records if record]
 
 
 def _positional(param: click.Parameter) -> bool:
@@ -96,4 +242,5 @@ def _positional(param: click.Parameter) -> bool:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(reference(), encoding="utf-8")
+    for path, page in zip(sys.argv[1:], (cli_page, pipeline_page), strict=False):
+        Path(path).write_text(page(), encoding="utf-8")

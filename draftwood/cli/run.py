@@ -12,7 +12,6 @@ from draftwood.cli.options import (
     print_json,
     prompt_options,
     read_prompt,
-    seed_option,
 )
 
 if TYPE_CHECKING:
@@ -23,18 +22,18 @@ JSON = {
     "tokens": "ids of the new tokens",
     "logprobs": "of each new token under the model itself, with generation.logprobs; else null",
     "finish_reason": "eos, stop_string, length or context",
-    "seed": "what reproduces it",
+    "seed": "the seed that reproduces it",
     "rounds": "how many; the first token belongs to the prefill, not to a round",
     "accepted": "draft tokens accepted",
     "rejected": "rounds that ended at a rejected draft token",
     "accepted_length": "tokens per round, bonus included; null without rounds",
     "accepted_length_without_bonus": "draft tokens per round; null without rounds",
-    "acceptance_by_depth": "share of the rounds whose path could reach depth 1, 2, ... that did",
+    "acceptance_by_depth": "accepted share at depth 1, 2, ... of the rounds that drafted so deep",
     "budget": "{mean, min, max} of draft nodes verified a round",
     "timings": "{prefill, draft, grow, verify, judge, commit, other} in seconds",
     "tokens_per_second": "new tokens by the sum of the timings",
     "speculation": "{ran, reason}: whether drafts were made, and if not, why not",
-    "verifier": "what judged: its name, its rule where it has several, what auto picked",
+    "verifier": "name of the verifier, its rule where it has several, and what auto picked",
     "kernels": "{name: launches} for this request, of a verifier that brings its own",
     "near_ties": "decisions that rounding could have changed, where the verifier counts them",
 }
@@ -43,7 +42,6 @@ JSON = {
 @click.command("run")
 @pipeline_argument
 @prompt_options
-@seed_option
 @json_option
 @click.pass_obj
 def command(
@@ -57,7 +55,7 @@ def command(
 ) -> None:
     """Decode a prompt and stream the text.
 
-    The text goes to standard output as it is decided, a summary to standard error.
+    The text goes to standard output round by round, a summary to standard error.
 
     \b
       draftwood run bastion --prompt "def fibonacci(n):"
@@ -89,12 +87,12 @@ def summary(result: "Generation") -> str:
     if kernels := result.stats.kernels:
         parts.append(f"{kernels.total()} launches of {len(kernels)} kernels by {result.verifier}")
     if result.stats.near_ties:
-        parts.append(f"{result.stats.near_ties} decisions near rounding")
+        parts.append(f"{result.stats.near_ties} decisions that rounding could change")
     return ", ".join(parts)
 
 
 def _echo(stream: "Iterator[Chunk]") -> "Generation":
-    """Print a stream's text as it comes; returns what the stream returns."""
+    """Print a stream's text as it is produced; returns the stream's result."""
     while True:
         try:
             chunk = next(stream)

@@ -5,19 +5,19 @@ from pathlib import Path
 import click
 
 from draftwood.cli.app import Session
-from draftwood.cli.options import print_json
+from draftwood.cli.options import file_option, print_json, write_text
 
 JSON = {"$schema": "JSON Schema, draft 2020-12: sections, and each plugin's options by its `use`"}
 
 
 @click.command("schema")
-@click.option("--output", metavar="FILE", type=click.Path(path_type=Path), help="Write it there.")
+@file_option("--output", help="Write it there.")
 @click.pass_obj
 def command(session: Session, output: Path | None) -> None:
     """JSON Schema of pipelines, for editors.
 
-    It covers the plugins that are installed here, third parties' included. Name it in a
-    pipeline's first line and an editor completes and checks the file:
+    It covers the plugins that are installed here, third parties' included. Name the file in a
+    pipeline's first line, and an editor completes and checks the pipeline:
 
     \b
       draftwood schema --output draftwood.schema.json
@@ -26,13 +26,9 @@ def command(session: Session, output: Path | None) -> None:
     import json
 
     from draftwood.core.config.schema import pipeline_schema
-    from draftwood.core.errors import DraftwoodError
 
     schema = pipeline_schema(session.registry)
     if output is None:
         print_json(schema)
-        return
-    try:
-        output.write_text(json.dumps(schema, indent=2) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise DraftwoodError(f"--output {output}: {error.strerror}") from error
+    else:
+        write_text("--output", output, json.dumps(schema, indent=2) + "\n")

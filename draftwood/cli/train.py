@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from draftwood.cli.app import Session
 from draftwood.cli.options import settings_option
 
 
@@ -13,12 +14,13 @@ from draftwood.cli.options import settings_option
 @click.option(
     "--resume/--restart",
     default=True,
-    help="Go on from the last checkpoint (the default), or start anew.",
+    help="Continue from the last checkpoint (the default), or start again.",
 )
-def command(config: Path, settings: tuple[str, ...], resume: bool) -> None:
+@click.pass_obj
+def command(session: Session, config: Path, settings: tuple[str, ...], resume: bool) -> None:
     """Train a drafter for a target.
 
-    CONFIG names algorithm, target, texts and sizes. An interrupted run goes on from its last
+    CONFIG names algorithm, target, texts and sizes. An interrupted run continues from its last
     checkpoint when the same command is given again.
 
     \b

@@ -10,16 +10,17 @@ import pytest
 from draftwood.cli import doctor
 from draftwood.cli.app import COMMANDS, app
 from draftwood.cli.check import JSON as CHECK_JSON
-from draftwood.cli.reference import reference
+from draftwood.cli.reference import cli_page, pipeline_page
 from draftwood.core.config.pipeline import builtin_pipelines
+from draftwood.core.renames import COMMANDS as MOVED
 
 ROOT = Path(__file__).parents[2]
-# Checked against no model in particular, so that these tests hold without the bundled one.
-ELSEWHERE = ("--set", "target.model=some/model")
-SUPPLIED = "target: {model: some/model}\ndrafter: {use: ngram}\n"
+# A hub name, so that these tests need no bundled model.
+ANY_TARGET = ("--set", "target.model=some/model")
+DRAFTER_ALONE = "target: {model: some/model}\ndrafter: {use: ngram}\n"
 
 
-def test_help_teaches_every_command(draftwood):
+def test_help_lists_every_command(draftwood):
     ran = draftwood("--help")
     assert ran.code == 0
     for name, line in COMMANDS.items():
@@ -27,14 +28,14 @@ def test_help_teaches_every_command(draftwood):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_commands_help_begins_with_the_line_that_the_table_has(name):
+def test_help_of_a_command_begins_with_its_line_in_the_table(name):
     command = app.get_command(click.Context(app), name)
     assert command is not None
     assert (command.help or "").partition("\n")[0] == COMMANDS[name]
     assert all(p.help for p in command.params if isinstance(p, click.Option))
 
 
-def test_version(draftwood):
+def test_version_is_the_packages(draftwood):
     import draftwood as package
 
     ran = draftwood("--version")
@@ -43,24 +44,27 @@ def test_version(draftwood):
 
 @pytest.mark.parametrize("name", ["plain", "ngram"])
 def test_check_accepts_builtin_pipelines_by_name(draftwood, name):
-    ran = draftwood("check", name, *ELSEWHERE)
+    ran = draftwood("check", name, *ANY_TARGET)
     assert ran.code == 0
     assert ran.out.startswith(f"{name}: ok\n")
     assert "match" in ran.out
 
 
 def test_check_json_has_the_documented_keys(draftwood):
-    ran = draftwood("check", "ngram", *ELSEWHERE, "--set", "tree.max_nodes=5", "--json")
+    ran = draftwood("check", "ngram", *ANY_TARGET, "--set", "tree.max_nodes=5", "--json")
     result = json.loads(ran.out)
-    assert set(result) == set(CHECK_JSON)
+    assert set(result) == {key for key in CHECK_JSON if "." not in key}
     assert result["ok"] is True
     assert result["parts"]["tree"]["use"] == "best_first"
     assert result["parts"]["tree"]["options"]["max_nodes"] == 5
+    assert result["parts"]["tree"]["by_default"] is False
 
 
 def test_check_shows_every_problem_and_exits_with_2(draftwood, tmp_path):
     path = tmp_path / "bad.yaml"
-    path.write_text(SUPPLIED + "tree: {use: best_first, max_nodes: x}\nverifer: {use: match}\n")
+    path.write_text(
+        DRAFTER_ALONE + "tree: {use: best_first, max_nodes: x}\nverifer: {use: match}\n"
+    )
     ran = draftwood("check", str(path))
     assert (ran.code, ran.out) == (2, "")
     assert f"{path}:3:36: tree.max_nodes: expected a whole number, got 'x'" in ran.err
@@ -68,16 +72,36 @@ def test_check_shows_every_problem_and_exits_with_2(draftwood, tmp_path):
     as_json = draftwood("check", str(path), "--json")
     result = json.loads(as_json.out)
     assert (as_json.code, result["ok"], len(result["problems"])) == (2, False, 2)
-    assert set(result) == set(CHECK_JSON)
+    assert set(result) == {key for key in CHECK_JSON if "." not in key}
 
 
 def test_check_refuses_a_composition_before_weights(draftwood, tmp_path):
     path = tmp_path / "bad.yaml"
-    path.write_text(SUPPLIED)
+    path.write_text("target: {model: some/model}\ntree: {use: chain}\n")
     ran = draftwood("check", str(path))
     assert ran.code == 2
-    for kind in ("tree", "controller", "verifier"):
-        assert f"{kind}: is required beside drafter 'ngram'" in ran.err
+    assert "tree: 'chain' has nothing to work on: there is no drafter" in ran.err
+
+
+def test_check_marks_the_parts_that_a_drafter_alone_gets_by_default(draftwood, tmp_path):
+    path = tmp_path / "drafter.yaml"
+    path.write_text(DRAFTER_ALONE)
+    ran = draftwood("check", str(path))
+    assert ran.code == 0
+    lines = {line.split()[0]: line for line in ran.out.splitlines()[1:]}
+    for kind, use in (("tree", "best_first"), ("controller", "fixed"), ("verifier", "auto")):
+        assert use in lines[kind]
+        assert lines[kind].endswith("(chosen by default)")
+    assert "default)" not in lines["drafter"]
+    parts = json.loads(draftwood("check", str(path), "--json").out)["parts"]
+    assert [part["by_default"] for part in parts.values()] == [False, True, True, True]
+
+
+@pytest.mark.parametrize(("old", "new"), MOVED.items())
+def test_moved_command_names_its_new_place(draftwood, old, new):
+    ran = draftwood(old)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"'{old}' is now `{new}`, in draftwood's source repository" in ran.err
 
 
 def test_plugins_list_shows_the_bundled_plugins(draftwood):
@@ -102,7 +126,7 @@ def test_plugins_list_shows_the_bundled_plugins(draftwood):
     assert all(record["name"] in text for record in records)
 
 
-def test_schema_prints_or_writes_the_same(draftwood, tmp_path):
+def test_schema_prints_what_it_writes(draftwood, tmp_path):
     printed = json.loads(draftwood("schema").out)
     target = tmp_path / "draftwood.schema.json"
     ran = draftwood("schema", "--output", str(target))
@@ -113,7 +137,7 @@ def test_schema_prints_or_writes_the_same(draftwood, tmp_path):
     assert "Is a directory" in bad.err
 
 
-def test_doctor_finds_this_machine_fit(draftwood):
+def test_doctor_accepts_this_machine(draftwood):
     ran = draftwood("doctor", "--json")
     result = json.loads(ran.out)
     assert set(result) == {"ok", "checks"}
@@ -123,7 +147,7 @@ def test_doctor_finds_this_machine_fit(draftwood):
     assert "torch" in draftwood("doctor").out
 
 
-def test_doctor_finds_a_cache_that_is_no_folder(draftwood, monkeypatch, tmp_path):
+def test_doctor_warns_of_a_cache_that_is_no_folder(draftwood, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("DRAFTWOOD_CACHE", str(tmp_path / "file"))
     checks = {
@@ -133,7 +157,7 @@ def test_doctor_finds_a_cache_that_is_no_folder(draftwood, monkeypatch, tmp_path
     assert "is no folder" in checks["cache"]["detail"]
 
 
-def test_doctor_exits_with_1_if_something_needed_is_missing(draftwood, monkeypatch):
+def test_doctor_exits_with_1_if_torch_is_missing(draftwood, monkeypatch):
     def missing() -> str:
         raise ImportError("No module named 'torch'")
 
@@ -154,13 +178,13 @@ def test_doctor_exits_with_1_if_something_needed_is_missing(draftwood, monkeypat
         (["demo", "--json", "--markdown"], "give one of --json and --markdown"),
     ],
 )
-def test_bad_input_exits_with_2_and_says_what(draftwood, arguments, message):
+def test_bad_input_exits_with_2_and_a_message(draftwood, arguments, message):
     ran = draftwood(*arguments)
     assert (ran.code, ran.out) == (2, "")
     assert message in ran.err
 
 
-def test_an_interrupt_exits_with_130(draftwood, monkeypatch):
+def test_interrupt_exits_with_130(draftwood, monkeypatch):
     def interrupted(_: object) -> None:
         raise KeyboardInterrupt
 
@@ -169,14 +193,23 @@ def test_an_interrupt_exits_with_130(draftwood, monkeypatch):
     assert (ran.code, ran.err.strip()) == (130, "interrupted")
 
 
-def test_docs_cli_is_what_the_code_says():
-    path = ROOT / "docs" / "cli.md"
-    assert path.read_text(encoding="utf-8") == reference(), "run `make docs`"
+@pytest.mark.parametrize(
+    ("path", "page"), [("cli.md", cli_page), ("reference/pipeline.md", pipeline_page)]
+)
+def test_reference_page_in_docs_is_current(path, page):
+    text = (ROOT / "docs" / path).read_text(encoding="utf-8")
+    assert text == page(), "run `make docs`"
 
 
-def test_docs_cli_names_every_builtin_pipeline_command_and_exit_code():
-    page = reference()
+def test_cli_page_names_every_builtin_pipeline_command_and_exit_code():
+    page = cli_page()
     for name in (*builtin_pipelines(), "0", "1", "2", "130"):
         assert f"| `{name}` |" in page or f"| {name} |" in page
     for name in COMMANDS:
         assert f"## draftwood {name}" in page
+
+
+def test_pipeline_page_has_a_meaning_for_every_key():
+    rows = [line for line in pipeline_page().splitlines() if line.startswith("| `")]
+    assert len(rows) > 100
+    assert [row for row in rows if row.endswith("|  |")] == []

@@ -15,7 +15,7 @@ from draftwood.core.interfaces import NodeDistributions
 from draftwood.core.randomness import Randomness
 from draftwood.core.registry import loader as manager
 from draftwood.core.registry.plugin import Kind, Plugin, VerifierTraits
-from draftwood.core.registry.registry import Registered, Source
+from draftwood.core.registry.registry import PluginSource, Registered
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Verdict
 from draftwood.plugins.verifiers.match import Match
@@ -56,7 +56,7 @@ def lossless(
         name,
         lambda options: VerifierTraits(frozenset(Draws)),
     )
-    other = Registered(Kind.VERIFIER, plugin, Source("somebody-elses", "0.1", "biased"))
+    other = Registered(Kind.VERIFIER, plugin, PluginSource("somebody-elses", "0.1", "biased"))
     registry = manager.installed()
     registry = evolve(registry, registered=(*registry.registered, other))
     monkeypatch.setattr(manager, "installed", lambda: registry)
@@ -97,7 +97,7 @@ def test_a_biased_third_party_verifier_exits_with_1_and_shows_where(
     assert ran.out.endswith("verdict biased\n")
     assert "the first wrong prefix is [0, 1] + [" in ran.out
     assert "where the target gives" in ran.out
-    assert "toy points drafter" in ran.out
+    assert "toy lookup drafter" in ran.out
     as_json = json.loads(lossless("biased", "--json").out)
     assert as_json["verdict"] == "biased"
     assert as_json["exact"]["biased"]["pipeline"] != as_json["exact"]["biased"]["target"]
@@ -110,7 +110,7 @@ def test_a_pipeline_that_never_speculates_is_inconclusive(lossless: Callable[...
     ran = lossless("match", "--json", "--set", "controller.nodes=0")
     result = json.loads(ran.out)
     assert (ran.code, result["verdict"]) == (1, "inconclusive")
-    assert "compared with little but itself" in result["doubts"][0]
+    assert "shows little" in result["doubts"][0]
 
 
 def test_a_composition_without_a_distribution_is_refused_before_anything_runs(

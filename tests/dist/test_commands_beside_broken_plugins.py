@@ -1,4 +1,4 @@
-"""Whatever is installed beside draftwood, its commands work; without torch, most of them do."""
+"""Commands work beside any broken distribution; those that decode nothing need no torch."""
 
 import json
 import os
@@ -69,7 +69,7 @@ def listed(done):
 
 
 @pytest.mark.covers("broken-plugin")
-def test_every_kind_of_broken_plugin_is_listed_and_every_command_works(beside, install):
+def test_broken_plugins_are_listed_and_every_command_works(beside, install):
     for name, (code, _) in BROKEN.items():
         install(name, code, version="1.2")
     install("twin-a")
@@ -89,7 +89,7 @@ def test_every_kind_of_broken_plugin_is_listed_and_every_command_works(beside, i
     assert all(cause in text for _, cause in BROKEN.values())
 
 
-def test_what_only_a_broken_plugin_could_have_given_shows_its_cause(beside, install, tmp_path):
+def test_unknown_plugin_or_command_shows_the_causes_of_load_failures(beside, install, tmp_path):
     install("foo-spec", BROKEN["import-error"][0])
     (tmp_path / "a.yaml").write_text("target: {model: builtin}\ndrafter: {use: foo}\n")
     for arguments in (["check", str(tmp_path / "a.yaml")], ["foo-command"]):
@@ -101,7 +101,7 @@ def test_what_only_a_broken_plugin_could_have_given_shows_its_cause(beside, inst
         assert "Traceback" not in done.stderr
 
 
-def test_a_duplicate_is_an_error_where_it_is_used_and_has_a_remedy(beside, install, tmp_path):
+def test_duplicate_is_an_error_where_it_is_used_with_a_remedy(beside, install, tmp_path):
     install("takes-ngram", name="ngram")
     path = tmp_path / "a.yaml"
     path.write_text(
@@ -124,7 +124,103 @@ def test_strict_makes_broken_plugins_fatal(beside, install):
     assert beside("--no-plugins", "plugins", "list", DRAFTWOOD_STRICT_PLUGINS="1").returncode == 0
 
 
-def test_a_third_party_command_runs_and_is_in_the_help(beside, install):
+RAISES = "import sys\nprint('imported', file=sys.stderr)\nraise RuntimeError('no licence')"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "ngram", "--prompt", "def", "--set", "generation.max_new_tokens=4"],
+        ["trace", "ngram", "--prompt", "def", "--rounds", "1"],
+        ["check", "bastion"],
+        ["schema"],
+        ["plugins", "list"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_no_plugins_imports_no_third_party(beside, install, arguments):
+    install("raising-spec", RAISES)
+    done = beside("--no-plugins", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert "imported" not in done.stderr
+
+
+def test_without_no_plugins_the_failure_is_reported_and_decoding_works(beside, install):
+    install("raising-spec", RAISES)
+    command = ["run", "ngram", "--prompt", "def", "--set", "generation.max_new_tokens=4"]
+    done = beside(*command)
+    assert done.returncode == 0, done.stderr
+    assert "imported" in done.stderr
+    assert "RuntimeError: no licence" in beside("plugins", "list").stdout
+
+
+DRAFTER = """
+from attrs import frozen
+from draftwood import DrafterTraits, Plugin, hookimpl
+
+@frozen
+class Options:
+    pass
+
+@hookimpl
+def draftwood_register_drafters():
+    traits = lambda options: DrafterTraits("lookup", 4)
+    yield Plugin("mistyped", "", Options, "MODULE:Drafer", traits)
+    yield Plugin("failing", "", Options, "MODULE:Drafter", traits)
+    yield Plugin("raising", "", Options, "nowhere.at_all:Drafter", traits)
+
+class Drafter:
+    def __new__(cls, options):
+        from draftwood.core.errors import PluginError
+        from draftwood.core.interfaces import Drafter
+
+        class Failing(Drafter):
+            def open(self, target, sampling):
+                raise PluginError("the table of tokens is empty")
+
+            def propose(self, work):
+                raise AssertionError
+
+        return Failing()
+"""
+
+
+@pytest.fixture
+def pipeline_of(install, tmp_path):
+    """A pipeline file with a drafter of the distribution `drafter-spec`."""
+    install("drafter-spec", DRAFTER)
+
+    def write(drafter):
+        path = tmp_path / "pipeline.yaml"
+        path.write_text(f"target: {{model: builtin}}\ndrafter: {{use: {drafter}}}\n")
+        return str(path)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("drafter", "cause"),
+    [("mistyped", "has no attribute 'Drafer'"), ("raising", "No module named 'nowhere'")],
+)
+def test_check_finds_a_factory_that_cannot_be_imported(beside, pipeline_of, drafter, cause):
+    done = beside("check", pipeline_of(drafter))
+    assert done.returncode == 2
+    assert f"2:16: drafter.use: drafter '{drafter}' of 'drafter-spec 0.2' cannot be" in done.stderr
+    assert cause in done.stderr
+    problems = json.loads(beside("check", pipeline_of(drafter), "--json").stdout)["problems"]
+    assert [problem["path"] for problem in problems] == ["drafter.use"]
+
+
+def test_plugin_error_while_decoding_exits_with_2_and_no_traceback(beside, pipeline_of):
+    path = pipeline_of("failing")
+    assert beside("check", path).returncode == 0
+    done = beside("run", path, "--prompt", "def")
+    assert done.returncode == 2
+    assert "error: the table of tokens is empty" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_third_party_command_runs_and_is_in_the_help(beside, install):
     install("hello-spec", GOOD_COMMAND)
     assert beside("hello").stdout == "hello\n"
     assert "Says hello." in beside("--help").stdout
@@ -139,12 +235,12 @@ def test_commands_that_decode_nothing_work_without_torch(beside, arguments):
     assert done.returncode == 0, done.stderr
 
 
-def test_without_torch_no_bundled_plugin_is_missing_from_the_list(beside):
+def test_plugins_list_is_the_same_without_torch(beside):
     arguments = ["--no-plugins", "plugins", "list", "--json"]
     assert listed(beside(*arguments, block=["torch", "transformers"])) == listed(beside(*arguments))
 
 
-def test_without_torch_doctor_says_so_and_fails(beside):
+def test_doctor_fails_without_torch(beside):
     done = beside("doctor", block=["torch", "transformers"])
     assert done.returncode == 1
     assert "failed   torch" in done.stdout

@@ -1,4 +1,4 @@
-"""A broken third party is a record with its cause; everything else still works."""
+"""A broken third party becomes a record with its cause; everything else still works."""
 
 import sys
 from importlib.metadata import distributions
@@ -27,7 +27,7 @@ def only(registry: Registry) -> PluginRecord:
     return record
 
 
-def test_a_working_distribution_is_registered_with_its_provenance(site, install):
+def test_working_distribution_is_registered_with_its_source(site, install):
     install("echo-spec")
     registry = load(site)
     assert only(registry) == PluginRecord("drafter", "echo", "echo-spec", "0.2", "ok")
@@ -48,7 +48,7 @@ def test_a_working_distribution_is_registered_with_its_provenance(site, install)
         ("x = 1", "has no draftwood hook"),
     ],
 )
-def test_an_entry_point_that_cannot_be_loaded_is_a_record_and_no_more(site, install, code, cause):
+def test_failing_entry_point_is_a_record_and_hides_no_other(site, install, code, cause):
     install("broken-spec", code, version="0.3")
     install("echo-spec")
     registry = load(site)
@@ -59,7 +59,7 @@ def test_an_entry_point_that_cannot_be_loaded_is_a_record_and_no_more(site, inst
     assert record.cause.startswith(cause)
 
 
-def test_an_interrupt_while_loading_is_not_swallowed(site, install):
+def test_interrupt_while_loading_passes_through(site, install):
     install("slow-spec", "raise KeyboardInterrupt")
     with pytest.raises(KeyboardInterrupt):
         load(site)
@@ -71,7 +71,7 @@ def hook(body: str, kind: str = "drafters") -> str:
         "from draftwood import DrafterTraits, Plugin, hookimpl\n"
         "@frozen\nclass Options:\n    repeat: int = 4\n"
         "@frozen\nclass Unsupported:\n    names: list[str] = ()\n"
-        "def traits(options):\n    return DrafterTraits('points', 4)\n"
+        "def traits(options):\n    return DrafterTraits('lookup', 4)\n"
         f"@hookimpl\ndef draftwood_register_{kind}():\n    {body}\n"
     )
 
@@ -98,7 +98,7 @@ def hook(body: str, kind: str = "drafters") -> str:
         ),
     ],
 )
-def test_a_wrong_registration_is_a_record_that_says_what_is_wrong(site, install, body, cause):
+def test_wrong_registration_is_a_record_with_its_cause(site, install, body, cause):
     install("wrong-spec", hook(body))
     registry = load(site)
     record = only(registry)
@@ -107,7 +107,7 @@ def test_a_wrong_registration_is_a_record_that_says_what_is_wrong(site, install,
     assert registry.names(Kind.DRAFTER) == []
 
 
-def test_one_wrong_record_does_not_take_its_neighbours_along(site, install):
+def test_wrong_record_does_not_hide_its_neighbours(site, install):
     good = "Plugin('echo', '', Options, 'm:E', traits)"
     install("mixed-spec", hook(f"yield {good}\n    yield 3\n    raise ValueError('later')"))
     registry = load(site)
@@ -119,7 +119,7 @@ def test_one_wrong_record_does_not_take_its_neighbours_along(site, install):
     }
 
 
-def test_none_from_a_hook_means_nothing_to_add(site, install):
+def test_hook_that_returns_none_adds_nothing(site, install):
     install("shy-spec", hook("return None"))
     assert load(site).records == ()
 
@@ -144,7 +144,7 @@ def test_none_from_a_hook_means_nothing_to_add(site, install):
         ),
     ],
 )
-def test_a_hook_that_would_never_be_called_is_recorded(site, install, code, cause):
+def test_hook_that_is_never_called_is_a_record(site, install, code, cause):
     install("misspelt-spec", code)
     record = only(load(site))
     assert record.status == "failed"
@@ -152,7 +152,7 @@ def test_a_hook_that_would_never_be_called_is_recorded(site, install, code, caus
 
 
 @pytest.mark.covers("duplicate-plugin")
-def test_two_plugins_of_one_name_are_an_error_that_names_both(site, install):
+def test_duplicate_name_is_an_error_that_names_both(site, install):
     install("a-spec", version="1.0")
     install("b-spec", version="2.0")
     registry = load(site)
@@ -167,7 +167,7 @@ def test_two_plugins_of_one_name_are_an_error_that_names_both(site, install):
     assert "DRAFTWOOD_DISABLE_PLUGINS=" in str(error.value)
 
 
-def test_a_third_party_cannot_change_what_the_builtin_pipelines_mean(site, install):
+def test_third_party_cannot_replace_a_plugin_of_builtin_pipelines(site, install):
     ours = install("ours")
     install("theirs")
     found = [d for d in distributions(path=[str(site)]) if d.metadata["Name"] == "theirs"]
@@ -178,7 +178,7 @@ def test_a_third_party_cannot_change_what_the_builtin_pipelines_mean(site, insta
     assert builtin.source.bundled
 
 
-def test_asking_for_what_a_broken_distribution_would_have_given_shows_the_cause(site, install):
+def test_unknown_plugin_shows_the_causes_of_load_failures(site, install):
     install("foo-spec", "import flash_attn_of_nobody")
     install("echo-spec", name="ngram")
     with pytest.raises(PluginError) as error:
@@ -191,14 +191,14 @@ def test_asking_for_what_a_broken_distribution_would_have_given_shows_the_cause(
     )
 
 
-def test_a_factory_that_cannot_be_imported_names_its_distribution(site, install):
+def test_factory_that_cannot_be_imported_names_its_distribution(site, install):
     install("late-spec", hook("yield Plugin('late', '', Options, 'nobody.here:Late', traits)"))
     entry = load(site).get(Kind.DRAFTER, "late")
     with pytest.raises(PluginError, match=r"drafter 'late' of 'late-spec 0.2' cannot be loaded"):
         entry.build(entry.plugin.options())
 
 
-def test_metadata_that_cannot_be_read_does_not_hide_the_others(site, install):
+def test_unreadable_metadata_does_not_hide_other_distributions(site, install):
     install("a-spec", entry_points="[draftwood]\nthis line has no equals sign\n")
     install("b-spec")
     registry = load(site)
@@ -209,7 +209,7 @@ def test_metadata_that_cannot_be_read_does_not_hide_the_others(site, install):
 
 
 @pytest.mark.parametrize("name", ["a-spec", "A_Spec"])
-def test_the_environment_switches_distributions_on_and_off(site, install, name):
+def test_environment_switches_distributions_on_and_off(site, install, name):
     install("a-spec", name="a")
     install("b-spec", name="b")
     assert load(site, environ={"DRAFTWOOD_PLUGINS": name}).names(Kind.DRAFTER) == ["a"]
@@ -220,7 +220,7 @@ def test_the_environment_switches_distributions_on_and_off(site, install, name):
     assert load(site, third_parties=False).names(Kind.DRAFTER) == []
 
 
-def test_what_is_off_is_not_even_imported(site, install):
+def test_distribution_that_is_off_is_not_imported(site, install):
     module = install("a-spec")
     load(site, environ={"DRAFTWOOD_DISABLE_PLUGINS": "a-spec"})
     assert module not in sys.modules
@@ -229,7 +229,7 @@ def test_what_is_off_is_not_even_imported(site, install):
 
 
 @pytest.mark.parametrize("variable", ["DRAFTWOOD_PLUGINS", "DRAFTWOOD_DISABLE_PLUGINS"])
-def test_a_name_in_the_environment_that_nothing_answers_to_is_recorded(site, variable):
+def test_unknown_name_in_the_environment_is_a_record(site, variable):
     record = only(load(site, environ={variable: "nobody"}))
     assert (record.name, record.status, record.cause) == (
         "nobody",
@@ -239,20 +239,20 @@ def test_a_name_in_the_environment_that_nothing_answers_to_is_recorded(site, var
 
 
 @pytest.mark.parametrize("code", ["raise SystemExit", hook("return []", kind="drafter")])
-def test_strict_makes_any_failure_fatal(site, install, code):
+def test_strict_makes_every_failure_fatal(site, install, code):
     install("broken-spec", code)
     with pytest.raises(PluginError, match=r"broken-spec of 'broken-spec 0.2'"):
         load(site, environ={"DRAFTWOOD_STRICT_PLUGINS": "1"})
     assert load(site, environ={"DRAFTWOOD_STRICT_PLUGINS": "0"}).records
 
 
-def test_strict_accepts_what_works(site, install):
+def test_strict_accepts_working_distributions(site, install):
     install("echo-spec")
     registry = load(site, environ={"DRAFTWOOD_STRICT_PLUGINS": "1"})
     assert registry.names(Kind.DRAFTER) == ["echo"]
 
 
-def test_an_observer_gets_the_stats(site, install):
+def test_observer_gets_the_stats(site, install):
     install(
         "watch-spec",
         "from draftwood import hookimpl\nseen = []\n"
@@ -265,7 +265,7 @@ def test_an_observer_gets_the_stats(site, install):
     assert only(registry).kind == "observer"
 
 
-def test_commands_are_added_by_name_and_never_replace_one(site, install):
+def test_commands_are_added_and_never_replace_a_bundled_one(site, install):
     install(
         "command-spec",
         """
@@ -286,3 +286,45 @@ def test_commands_are_added_by_name_and_never_replace_one(site, install):
         ("run", "failed"),
         ("command-spec", "failed"),
     ]
+
+
+TRAINABLE = """
+from attrs import frozen
+from draftwood import hookimpl
+from draftwood.core.registry.plugin import TrainablePlugin
+
+@frozen
+class Options:
+    target: str
+
+@hookimpl
+def draftwood_register_trainables():
+    yield TrainablePlugin("medusa", "heads on the last layer", Options, "MODULE:Medusa.start")
+
+class Medusa:
+    def __init__(self, *arguments):
+        self.arguments = arguments
+
+    @classmethod
+    def start(cls, config, target, tokenizer):
+        return cls(config, target, tokenizer)
+"""
+
+
+def test_trainable_is_registered_and_built_with_config_target_and_tokenizer(site, install):
+    install("medusa-spec", TRAINABLE)
+    registry = load(site)
+    assert only(registry) == PluginRecord("trainable", "medusa", "medusa-spec", "0.2", "ok")
+    assert registry.names("trainable") == ["medusa"]
+    assert registry.get("trainable", "medusa").build(1, 2, 3).arguments == (1, 2, 3)
+    refusal = registry.find("trainable", "medus")
+    assert isinstance(refusal, Refusal)
+    assert refusal.message == "unknown trainable 'medus'; did you mean 'medusa'?"
+
+
+def test_trainable_hook_refuses_a_pipeline_plugin(site, install):
+    good = "Plugin('echo', '', Options, 'm:E', traits)"
+    install("wrong-spec", hook(f"yield {good}", kind="trainables"))
+    record = only(load(site))
+    assert (record.kind, record.name, record.status) == ("trainable", "echo", "failed")
+    assert record.cause == "returned Plugin, not draftwood.TrainablePlugin"
