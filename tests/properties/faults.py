@@ -235,8 +235,8 @@ def untempered(proposal: Proposal) -> Proposal:
 def marginals(proposal: Proposal) -> Proposal:
     """Each position by itself, as if a branch were drawn for every token."""
     assert isinstance(proposal, MixtureProposal)
-    probs = proposal.root().state[0] @ proposal._distributions.whole.flatten(1)
-    rows = probs.reshape(proposal._distributions.whole.shape[1:]).log()
+    probs = proposal.root().state[0] @ proposal._target_probs.flatten(1)
+    rows = probs.reshape(proposal._target_probs.shape[1:]).log()
     return FactorizedProposal(rows, Sampling(1.0), Vocabulary(rows.shape[1]))
 
 
