@@ -71,6 +71,7 @@ if TYPE_CHECKING:
         DrafterTraits,
         Kind,
         Plugin,
+        TrainablePlugin,
         TreeTraits,
         VerifierTraits,
     )
@@ -128,6 +129,7 @@ __all__ = [
     "TestingError",
     "Timings",
     "TokenTree",
+    "TrainablePlugin",
     "TreeBuilder",
     "TreeError",
     "TreePolicy",

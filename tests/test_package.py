@@ -42,7 +42,8 @@ def test_importing_draftwood_takes_under_150_ms() -> None:
 def test_names_that_registration_needs_are_loaded_without_torch() -> None:
     names = (
         "ControllerTraits, DrafterTraits, Draws, GenerationOptions, Kind, Plugin, PluginError, "
-        "Sampling, TreeTraits, VerifierTraits, hookimpl"
+        "Sampling, TrainablePlugin, TreeTraits, VerifierTraits, "
+        "hookimpl"
     )
     blocked = f"import sys; sys.modules['torch'] = None; from draftwood import {names}"
     _run(blocked)

@@ -130,9 +130,9 @@ def test_greedy_text_equals_generate_and_the_streamer_gets_every_token(name: str
     expected = generate(**SETTINGS[name])
     pipeline, streamer = drafting_pipeline(expected[0].tolist()), RecordingStreamer()
     rounds = observed_rounds(pipeline)
-    found = generate(custom_generate=pipeline.custom_generate(streamer), **SETTINGS[name])
-    assert torch.equal(found, expected)
-    assert found.dtype == expected.dtype
+    custom = generate(custom_generate=pipeline.custom_generate(streamer), **SETTINGS[name])
+    assert torch.equal(custom, expected)
+    assert custom.dtype == expected.dtype
     assert streamer.values == expected[0].tolist()
     assert streamer.ended == 1
     assert_speculated(rounds)
@@ -158,8 +158,8 @@ def test_stopping_criteria_stop_inside_an_accepted_run(times: int) -> None:
     criteria = StoppingCriteriaList([StopAfter(token, times)])
     expected = generate(stopping_criteria=criteria)
     pipeline = drafting_pipeline(text)
-    found = generate(stopping_criteria=criteria, custom_generate=pipeline.custom_generate())
-    assert torch.equal(found, expected)
+    custom = generate(stopping_criteria=criteria, custom_generate=pipeline.custom_generate())
+    assert torch.equal(custom, expected)
 
 
 @pytest.mark.covers("stale-processor-input")
@@ -176,35 +176,35 @@ def test_the_callers_processors_are_applied_at_every_node() -> None:
     assert not torch.equal(expected, generate())
     pipeline = drafting_pipeline(expected[0].tolist())
     rounds = observed_rounds(pipeline)
-    found = generate(logits_processor=processors, custom_generate=pipeline.custom_generate())
-    assert torch.equal(found, expected)
+    custom = generate(logits_processor=processors, custom_generate=pipeline.custom_generate())
+    assert torch.equal(custom, expected)
     assert_speculated(rounds)
 
 
 def test_sampling_is_reproduced_by_a_seed_and_by_torchs_generator() -> None:
     options = {"do_sample": True, "temperature": 0.8, "top_k": 20, "top_p": 0.9}
-    alone = Pipeline(model())
-    first = generate(custom_generate=alone.custom_generate(seed=4), **options)
+    plain = Pipeline(model())
+    first = generate(custom_generate=plain.custom_generate(seed=4), **options)
     drafted = drafting_pipeline(first[0].tolist())
     rounds = observed_rounds(drafted)
     assert torch.equal(generate(custom_generate=drafted.custom_generate(seed=4), **options), first)
     assert_speculated(rounds)
     # The prepared processors hold temperature and filters, so the distribution is a pipeline's own.
-    own = alone.generate(PROMPT, seed=4, temperature=0.8, top_k=20, top_p=0.9, max_new_tokens=60)
+    own = plain.generate(PROMPT, seed=4, temperature=0.8, top_k=20, top_p=0.9, max_new_tokens=60)
     assert tuple(first[0, len(PROMPT) :].tolist()) == own.tokens
     texts = []
     for state in (1, 1, 2):
         torch.manual_seed(state)
-        texts.append(generate(custom_generate=alone.custom_generate(), **options)[0].tolist())
+        texts.append(generate(custom_generate=plain.custom_generate(), **options)[0].tolist())
     assert texts[0] == texts[1] != texts[2]
 
 
 def test_return_dict_in_generate_returns_a_model_output() -> None:
     expected = generate(return_dict_in_generate=True)
     pipeline = drafting_pipeline(expected.sequences[0].tolist())
-    found = generate(return_dict_in_generate=True, custom_generate=pipeline.custom_generate())
-    assert isinstance(found, GenerateDecoderOnlyOutput)
-    assert torch.equal(found.sequences, expected.sequences)
+    custom = generate(return_dict_in_generate=True, custom_generate=pipeline.custom_generate())
+    assert isinstance(custom, GenerateDecoderOnlyOutput)
+    assert torch.equal(custom.sequences, expected.sequences)
 
 
 @pytest.mark.covers("warm-cache")
@@ -259,6 +259,6 @@ def test_stop_strings_of_the_pipeline_end_the_text() -> None:
         generation=GenerationOptions(stop_strings=(stop,)),
     )
     stopping.tokenizer = Letters()
-    found = generate(custom_generate=stopping.custom_generate())[0, len(PROMPT) :].tolist()
-    assert found == expected[: text.index(stop) + 2]
-    assert len(found) < len(expected)
+    custom = generate(custom_generate=stopping.custom_generate())[0, len(PROMPT) :].tolist()
+    assert custom == expected[: text.index(stop) + 2]
+    assert len(custom) < len(expected)

@@ -47,9 +47,9 @@ def logits_of(seed: int, vocab: int = 10, rows: int = 3) -> torch.Tensor:
 def test_sampling_probs_equal_the_warpers_applied_in_order(seed: int, sampling: Sampling) -> None:
     logits = logits_of(seed)
     expected = hf_warpers(sampling)(torch.zeros(3, 1, dtype=torch.long), logits.clone()).softmax(-1)
-    found = sampling_probs(logits, sampling)
-    assert torch.equal(found > 0, expected > 0)
-    assert torch.allclose(found, expected, atol=1e-12)
+    probs = sampling_probs(logits, sampling)
+    assert torch.equal(probs > 0, expected > 0)
+    assert torch.allclose(probs, expected, atol=1e-12)
 
 
 def test_top_p_before_temperature_would_keep_other_tokens() -> None:
@@ -101,10 +101,10 @@ def test_stable_topk_orders_equal_values_by_token_at_the_boundary(values, k, rng
     tokens, probs = stable_topk(torch.tensor(values), k, torch.tensor(ids))
     expected = sorted(zip(values, ids, strict=True), key=lambda pair: (-pair[0], pair[1]))[:k]
     positive = [(v, i) for v, i in expected if v > 0]
-    found = list(zip(probs.tolist(), tokens.tolist(), strict=True))
-    assert len(found) == min(k, len(values))
-    assert [(pytest.approx(v), i) for v, i in positive] == found[: len(positive)]
-    assert all(value == 0 for value, _ in found[len(positive) :])
+    pairs = list(zip(probs.tolist(), tokens.tolist(), strict=True))
+    assert len(pairs) == min(k, len(values))
+    assert [(pytest.approx(v), i) for v, i in positive] == pairs[: len(positive)]
+    assert all(value == 0 for value, _ in pairs[len(positive) :])
 
 
 @given(st.integers(0, 10**6), st.sampled_from([0.3, 0.6, 0.9]))

@@ -316,10 +316,10 @@ def steps(engine: Engine, **options: object) -> list[Step]:
     """All rounds of one request."""
     generation = GenerationOptions(max_new_tokens=24, **options)  # type: ignore[arg-type]
     run = engine.open(Request((1, 2), generation, Seeded(0)))
-    found = []
+    taken: list[Step] = []
     while run.finish_reason is None:
-        found += engine.step([run])
-    return found[1:]
+        taken += engine.step([run])
+    return taken[1:]
 
 
 def test_last_draft_counts_the_rounds_since_the_drafter_ran() -> None:

@@ -254,10 +254,10 @@ def test_chunks_carry_the_stats_of_their_round() -> None:
 def test_log_probabilities_equal_those_of_plain_decoding(nodes: int, temperature: float) -> None:
     options = {"temperature": temperature, "seed": 3, "max_new_tokens": 50, "logprobs": True}
     drafted = checked_counts(pipeline(nodes, ramble).generate(PROMPT, **options))
-    alone = checked_counts(pipeline(0, ramble).generate(PROMPT, **options))
-    assert drafted.tokens == alone.tokens
-    assert drafted.logprobs == alone.logprobs
-    ids = (*PROMPT.encode(), *alone.tokens)
+    plain = checked_counts(pipeline(0, ramble).generate(PROMPT, **options))
+    assert drafted.tokens == plain.tokens
+    assert drafted.logprobs == plain.logprobs
+    ids = (*PROMPT.encode(), *plain.tokens)
     target = OracleTarget(V, ramble)
     own = [float(target.logits(ids[:i])[ids[i]]) for i in range(START, len(ids))]
     assert drafted.logprobs == pytest.approx(own, abs=1e-12)
@@ -286,7 +286,7 @@ def test_calls_without_a_seed_differ_and_return_the_seed_that_reproduces_them() 
 def test_an_interleaved_requests_seed_does_not_affect_another() -> None:
     shared = pipeline(4, ramble)
     options = {"temperature": 2.0, "max_new_tokens": 40}
-    alone = shared.generate(PROMPT, seed=5, **options).tokens
+    separate = shared.generate(PROMPT, seed=5, **options).tokens
     for other in range(3):
         runs = [
             shared.engine.open(shared.request(PROMPT, seed=seed, **options)) for seed in (5, other)
@@ -295,7 +295,7 @@ def test_an_interleaved_requests_seed_does_not_affect_another() -> None:
             for run in runs:
                 if run.finish_reason is None:
                     shared.engine.step([run])
-        assert tuple(runs[0].new_ids) == alone
+        assert tuple(runs[0].new_ids) == separate
 
 
 def test_torchs_global_generator_does_not_affect_the_text() -> None:
@@ -347,12 +347,12 @@ def test_interleaved_streams_equal_separate_ones() -> None:
     prompts, options = ["> ", "a", "bcd"], {"temperature": 1.0, "seed": 4, "max_new_tokens": 40}
     separate = [pipeline(4, ramble).generate(p, **options).tokens for p in prompts]
     shared = pipeline(4, ramble)
-    found: list[list[int]] = [[], [], []]
+    interleaved: list[list[int]] = [[], [], []]
     streams = [shared.stream(p, **options) for p in prompts]
     for chunks in itertools.zip_longest(*streams):
-        for tokens, chunk in zip(found, chunks, strict=True):
+        for tokens, chunk in zip(interleaved, chunks, strict=True):
             tokens.extend(chunk.tokens if chunk else ())
-    assert [tuple(tokens) for tokens in found] == separate
+    assert [tuple(tokens) for tokens in interleaved] == separate
 
 
 # Observers --------------------------------------------------------------------------------------

@@ -60,10 +60,10 @@ PLACES = st.lists(st.integers(0, 400), max_size=12)
 @pytest.mark.covers("streaming")
 @given(st.text(max_size=60), PLACES)
 def test_pieces_join_to_the_text_and_hold_whole_characters(text: str, places: list[int]) -> None:
-    found = pieces(Bytes(), split_at(text.encode(), places))
-    assert "".join(found) == text
+    streamed = pieces(Bytes(), split_at(text.encode(), places))
+    assert "".join(streamed) == text
     if "\ufffd" not in text:
-        assert not any("\ufffd" in piece for piece in found)
+        assert not any("\ufffd" in piece for piece in streamed)
 
 
 @given(st.binary(max_size=60), PLACES)

@@ -36,7 +36,7 @@ DRAFTERS: dict[str, Callable[[], Drafter]] = {
     "eagle3": lambda: Eagle3(Eagle3Options(FIXTURES / "speculators/eagle3")),
     "draft_model": lambda: DraftModel(DraftModelOptions(ZLAB / "target")),
     "union": lambda: Union(
-        UnionOptions(ngram=NgramOptions(), dflash=DFlashOptions(checkpoint=ZLAB / "dflash"))
+        UnionOptions.of(ngram=NgramOptions(), dflash=DFlashOptions(checkpoint=ZLAB / "dflash"))
     ),
 }
 
@@ -76,15 +76,15 @@ def test_a_drafter_bound_to_two_targets_decodes_both_as_two_drafters_do(
 ) -> None:
     build = DRAFTERS[name]
     shared = build()
-    together = [pipeline(target, shared) for target in targets]
-    apart = [pipeline(target, build()) for target in targets]
+    shared_pipelines = [pipeline(target, shared) for target in targets]
+    separate_pipelines = [pipeline(target, build()) for target in targets]
     for _ in range(2):
-        found = [decode(decoder) for decoder in together]
-        assert found == [decode(decoder) for decoder in apart]
+        decoded = [decode(decoder) for decoder in shared_pipelines]
+        assert decoded == [decode(decoder) for decoder in separate_pipelines]
     plain = [
         Pipeline(target).generate(PROMPT, max_new_tokens=24, eos_token_id=()) for target in targets
     ]
-    assert [tokens for tokens, _ in found] == [result.tokens for result in plain]
+    assert [tokens for tokens, _ in decoded] == [result.tokens for result in plain]
     assert plain[0].tokens != plain[1].tokens  # negative control: the targets differ
 
 
