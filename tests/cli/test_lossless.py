@@ -13,7 +13,7 @@ from draftwood.core import build
 from draftwood.core.draws import Draws
 from draftwood.core.interfaces import NodeDistributions
 from draftwood.core.randomness import Randomness
-from draftwood.core.registry import loader as manager
+from draftwood.core.registry import loader
 from draftwood.core.registry.plugin import Kind, Plugin, VerifierTraits
 from draftwood.core.registry.registry import PluginSource, Registered
 from draftwood.core.tree import TokenTree
@@ -28,7 +28,7 @@ SIZE = len(Letters.alphabet)
 
 
 class TakesTheFirstChild(Match):
-    """A verifier of somebody else's that takes one draft a round unasked."""
+    """A third party's biased verifier: it accepts the first child without checking it."""
 
     def judge(self, distributions: NodeDistributions, tree: TokenTree, rng: Randomness) -> Verdict:
         if tree.nodes == 0:
@@ -51,15 +51,15 @@ def lossless(
     name = f"{__name__}:TakesTheFirstChild"
     plugin = Plugin(
         "biased",
-        "takes drafts unasked",
+        "accepts drafts without checking",
         MatchOptions,
         name,
         lambda options: VerifierTraits(frozenset(Draws)),
     )
     other = Registered(Kind.VERIFIER, plugin, PluginSource("somebody-elses", "0.1", "biased"))
-    registry = manager.installed()
+    registry = loader.installed()
     registry = evolve(registry, registered=(*registry.registered, other))
-    monkeypatch.setattr(manager, "installed", lambda: registry)
+    monkeypatch.setattr(loader, "installed", lambda: registry)
 
     def run(verifier: str, *arguments: str) -> Any:
         path = tmp_path / "pipeline.yaml"
