@@ -280,7 +280,15 @@ def _component(kind: Kind, node: Node, registry: Registry, problems: list[Proble
     if isinstance(entry, Refusal):
         problems.append(Problem(use.where, f"{kind}.use", entry.message, entry.hints))
         return INVALID
-    options = build(entry.plugin.options, node, kind, problems, label=use.data, skip="use")
+    options = build(
+        entry.plugin.options,
+        node,
+        kind,
+        problems,
+        label=use.data,
+        skip="use",
+        registry=registry,
+    )
     return INVALID if options is INVALID else Component(entry, options, use.where)
 
 

@@ -13,6 +13,7 @@ import attrs
 
 from draftwood.core.config.defaults import DESCRIPTIONS
 from draftwood.core.config.pipeline import RuntimeConfig, TargetConfig, builtin_pipelines
+from draftwood.core.config.structure import nestable_plugins
 from draftwood.core.options import GenerationOptions
 from draftwood.core.registry import option_types as types
 from draftwood.core.registry.loader import installed
@@ -50,12 +51,25 @@ def pipeline_schema(registry: Registry | None = None) -> dict[str, Any]:
     }
 
 
-def options_schema(cls: type) -> dict[str, Any]:
+def options_schema(cls: type, registry: Registry | None = None) -> dict[str, Any]:
     """The schema of a frozen attrs class of options.
 
     No option is required: a file may inherit it by `extends`, which only the reader resolves.
+
+    Args:
+        cls: The options class.
+        registry: The plugins that options may name; the installed ones by default.
     """
     texts = types.meanings(cls)
+    parts, plugins = types.plugins_field(cls), dict[str, Any]()
+    if parts is not None:
+        registry = registry or installed()
+        for name in nestable_plugins(parts[1].kind, registry):
+            plugin = registry.get(parts[1].kind, name).plugin
+            plugins[name] = {
+                **_optional(options_schema(plugin.options)),
+                "description": plugin.summary,
+            }
     return {
         "type": "object",
         "description": inspect.cleandoc(cls.__doc__ or cls.__name__).partition("\n")[0],
@@ -68,7 +82,9 @@ def options_schema(cls: type) -> dict[str, Any]:
                 **_bounds(attribute.validator),
             }
             for name, (attribute, shape) in types.fields_of(cls).items()
-        },
+            if not isinstance(shape, types.Plugins)
+        }
+        | plugins,
     }
 
 
@@ -92,6 +108,8 @@ def shape_schema(shape: types.Shape) -> dict[str, Any]:
             }
         case types.Nested(type=cls):
             return options_schema(cls)
+        case types.Plugins():
+            return {"type": "object"}
         case types.Either(members=members):
             return _any_of([shape_schema(member) for member in members])
 
@@ -112,7 +130,7 @@ def _component(kind: Kind, registry: Registry) -> dict[str, Any]:
         "allOf": [
             {
                 "if": {"properties": {"use": {"const": entry.plugin.name}}, "required": ["use"]},
-                "then": _with_use(options_schema(entry.plugin.options)),
+                "then": _with_use(options_schema(entry.plugin.options, registry)),
             }
             for entry in entries
         ],

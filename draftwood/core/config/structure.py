@@ -6,7 +6,7 @@ does not become 3, nor "off" false.
 
 import difflib
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +15,23 @@ from attrs import frozen
 
 from draftwood.core.config.document import Node
 from draftwood.core.errors import Problem
+from draftwood.core.registry.loader import installed
 from draftwood.core.registry.option_types import (
     Choice,
     Either,
     Many,
     Nested,
     Null,
+    Plugins,
     Row,
     Scalar,
     Shape,
     fields_of,
+    plugins_field,
 )
+from draftwood.core.registry.plugin import Kind
+from draftwood.core.registry.plugin_options import PluginOptions
+from draftwood.core.registry.registry import Refusal, Registry
 from draftwood.core.renames import OPTION_VALUES
 
 
@@ -45,7 +51,14 @@ _WORDS = {
 
 
 def build(
-    cls: type, node: Node, path: str, problems: list[Problem], *, label: str = "", skip: str = ""
+    cls: type,
+    node: Node,
+    path: str,
+    problems: list[Problem],
+    *,
+    label: str = "",
+    skip: str = "",
+    registry: Registry | None = None,
 ) -> Any:
     """An instance of the attrs class `cls` from a mapping, or INVALID.
 
@@ -56,14 +69,21 @@ def build(
         problems: Gets every unknown or missing key, wrong type and refused value.
         label: Name of the plugin that has these options, for messages.
         skip: A key of the mapping that is not an option.
+        registry: The plugins that options may name; the installed ones by default.
     """
     if not node.is_mapping:
         problems.append(Problem(node.where, path, f"expected a mapping, got {shown(node)}"))
         return INVALID
     before, fields, values = len(problems), fields_of(cls), dict[str, Any]()
     owner = f" for {label}" if label else ""
+    parts = plugins_field(cls)
+    if parts is not None:
+        del fields[parts[0]]
+        named = {k: v for k, v in node.data.items() if k != skip and k not in fields}
+        plugins = _plugins(parts[1], named, path, problems, label, registry or installed())
+        values[parts[0]] = plugins
     for key, value in node.data.items():
-        if key == skip:
+        if key == skip or (parts is not None and key in named):
             continue
         if key not in fields:
             problems.append(unknown_key(key, value, path, fields, owner))
@@ -75,6 +95,37 @@ def build(
     if len(problems) > before:
         return INVALID
     return _instance(cls, node, path, values, problems)
+
+
+def _plugins(
+    cls: type[PluginOptions],
+    named: Mapping[str, Node],
+    path: str,
+    problems: list[Problem],
+    label: str,
+    registry: Registry,
+) -> PluginOptions:
+    """The options of plugins by name; a name without a value is left out."""
+    entries, options = {}, {}
+    for name, node in named.items():
+        place = _join(path, name)
+        entry = registry.find(cls.kind, name, bundled_only=node.builtin)
+        if isinstance(entry, Refusal):
+            problems.append(Problem(node.where, place, entry.message, entry.hints))
+        elif plugins_field(entry.plugin.options) is not None:
+            nestable = ", ".join(nestable_plugins(cls.kind, registry))
+            message = f"{cls.kind} {name!r} cannot be part of {label or 'another plugin'}"
+            problems.append(Problem(node.where, place, message, (f"choices: {nestable}",)))
+        elif node.data is not None:
+            entries[name] = entry
+            options[name] = build(entry.plugin.options, node, place, problems, label=name)
+    return cls(entries, options)
+
+
+def nestable_plugins(kind: Kind, registry: Registry) -> list[str]:
+    """Names of the plugins that can be part of another one."""
+    names = registry.names(kind)
+    return [n for n in names if plugins_field(registry.get(kind, n).plugin.options) is None]
 
 
 def structure(shape: Shape, node: Node, path: str, problems: list[Problem]) -> Any:
@@ -123,7 +174,7 @@ def describe(shape: Shape) -> str:
             return f"a list, each item {describe(item)}"
         case Row(items=items):
             return f"a list of {len(items)}: {', '.join(map(describe, items))}"
-        case Nested():
+        case Nested() | Plugins():
             return "a mapping"
         case Either(members=members):
             return " or ".join(dict.fromkeys(map(describe, members)))

@@ -105,7 +105,8 @@ class MixtureProposal(Proposal):
     def expand_shortlist(self, at: Frontier, k: int, width: int) -> Children:
         """Children among the `width` most likely tokens of each branch, and a bound for others."""
         if not self._topk or self._topk[-1][0].shape[-1] < width:
-            self._topk[:] = [tuple(self._draft_probs.topk(width, -1))]
+            values, indices = self._draft_probs.topk(width, -1)
+            self._topk[:] = [(values, indices)]
         ((values, indices),) = self._topk
         draft_ids = indices[:, at.depth, :width].unique()
         branch_probs = self._draft_probs[:, at.depth, draft_ids]

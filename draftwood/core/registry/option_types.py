@@ -15,8 +15,13 @@ from typing import Any, Literal, Union, get_args, get_origin
 import attrs
 from attrs import frozen
 
+from draftwood.core.registry.plugin_options import PluginOptions
+
 SCALARS = (bool, int, float, str, Path)
-ALLOWED = "bool, int, float, str, Path, Literal, Enum, tuple, Optional, a nested frozen attrs class"
+ALLOWED = (
+    "bool, int, float, str, Path, Literal, Enum, tuple, Optional, a nested frozen attrs class, "
+    "PluginOptions"
+)
 
 
 @frozen
@@ -70,7 +75,14 @@ class Nested:
     type: type
 
 
-Shape = Scalar | Choice | Null | Many | Row | Either | Nested
+@frozen
+class Plugins:
+    """Options of installed plugins by name: a subclass of `PluginOptions`."""
+
+    type: type[PluginOptions]
+
+
+Shape = Scalar | Choice | Null | Many | Row | Either | Nested | Plugins
 
 
 def shape_of(annotation: Any) -> Shape:
@@ -90,6 +102,8 @@ def shape_of(annotation: Any) -> Shape:
         return Many(shape_of(args[0]))
     if origin is tuple and args:
         return Row(tuple(shape_of(arg) for arg in args))
+    if isinstance(annotation, type) and issubclass(annotation, PluginOptions):
+        return Plugins(annotation)
     if isinstance(annotation, type) and attrs.has(annotation):
         return Nested(annotation)
     name = annotation.__name__ if isinstance(annotation, type) else str(annotation)
@@ -103,6 +117,12 @@ def fields_of(cls: type) -> dict[str, tuple["attrs.Attribute[Any]", Shape]]:
         attribute.name: (attribute, shape_of(hints[attribute.name]))
         for attribute in attrs.fields(cls)
     }
+
+
+def plugins_field(cls: type) -> tuple[str, type[PluginOptions]] | None:
+    """Name and type of the field that takes the options of other plugins, if there is one."""
+    shapes = ((name, shape) for name, (_, shape) in fields_of(cls).items())
+    return next(((name, s.type) for name, s in shapes if isinstance(s, Plugins)), None)
 
 
 def meanings(cls: type) -> dict[str, str]:

@@ -4,8 +4,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from attrs import Attribute, field, fields, frozen
+from attrs import Attribute, field, frozen
 from attrs.validators import and_, ge, gt, lt, optional
+
+from draftwood.core.registry.loader import installed
+from draftwood.core.registry.plugin import Kind
+from draftwood.core.registry.plugin_options import DrafterOptions
 
 
 @frozen
@@ -123,20 +127,26 @@ class DraftModelOptions:
 
 @frozen
 class UnionOptions:
-    """Sources by name, each with its own options; at least two. {} takes a source's defaults."""
+    """Sources of a union: installed drafters by name, each with its own options; at least two.
 
-    ngram: NgramOptions | None = None
-    dflash: DFlashOptions | None = None
-    eagle3: Eagle3Options | None = None
-    draft_model: DraftModelOptions | None = None
+    Attributes:
+        sources: Options of each source; in YAML the names are keys beside `use`, and {} takes a
+            source's defaults.
+    """
+
+    sources: DrafterOptions = field(factory=DrafterOptions)
+
+    @classmethod
+    def of(cls, **options: Any) -> "UnionOptions":
+        """Options from Python: an options instance for each installed drafter."""
+        registry = installed()
+        entries = {name: registry.get(Kind.DRAFTER, name) for name in options}
+        return cls(DrafterOptions(entries, options))
 
     def __attrs_post_init__(self) -> None:
-        if len(self.given) < 2:
-            names = ", ".join(field.name for field in fields(UnionOptions))
-            raise ValueError(f"a union has at least two sources; choices: {names}")
-
-    @property
-    def given(self) -> list[tuple[str, Any]]:
-        """The sources by name, in a fixed order."""
-        every = [(field.name, getattr(self, field.name)) for field in fields(UnionOptions)]
-        return [(name, options) for name, options in every if options is not None]
+        if len(self.sources) < 2:
+            registry = installed()
+            names = registry.names(Kind.DRAFTER)
+            plugins = [(name, registry.get(Kind.DRAFTER, name).plugin) for name in names]
+            choices = ", ".join(n for n, plugin in plugins if plugin.options is not UnionOptions)
+            raise ValueError(f"a union has at least two sources; choices: {choices}")

@@ -1,8 +1,5 @@
 """Registers the bundled drafters. Imports no torch."""
 
-from collections.abc import Callable
-from typing import Any
-
 from draftwood.core.checkpoints import config_file
 from draftwood.core.registry.hookspecs import hookimpl
 from draftwood.core.registry.plugin import DrafterTraits, Plugin, ProposalForm
@@ -69,17 +66,10 @@ def _draft_model_traits(options: DraftModelOptions) -> DrafterTraits:
     return DrafterTraits(form="autoregressive", max_depth=options.max_depth, pass_per_level=True)
 
 
-_SOURCES: dict[str, Callable[[Any], DrafterTraits]] = {
-    "ngram": _ngram_traits,
-    "dflash": _dflash_traits,
-    "eagle3": _eagle3_traits,
-    "draft_model": _draft_model_traits,
-}
-
-
 def _union_traits(options: UnionOptions) -> DrafterTraits:
     """A union's distributions depend on the whole path; its target must fit every source."""
-    parts = [_SOURCES[name](given) for name, given in options.given]
+    sources = options.sources
+    parts = [sources.entries[name].traits(given) for name, given in sources.items()]
 
     def first(key: str) -> int | None:
         values = (getattr(part, key) for part in parts)

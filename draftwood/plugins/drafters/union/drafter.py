@@ -1,10 +1,10 @@
-"""`union`: what several drafters propose, in one tree (prompt lookup beside a block drafter)."""
+"""`union`: the proposals of several drafters in one tree (prompt lookup beside a block drafter)."""
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Self
 
-from attrs import define, evolve, field
+from attrs import define, evolve, field, frozen
 from torch import Tensor
 
 from draftwood.core.interfaces import Drafter, DraftSession, DraftWork, Kernels, Target
@@ -12,145 +12,180 @@ from draftwood.core.kernels.graphs import Capturing
 from draftwood.core.options import Sampling
 from draftwood.core.pending import Pending
 from draftwood.core.proposals import Proposal
-from draftwood.plugins.drafters.dflash.drafter import DFlash
-from draftwood.plugins.drafters.draft_model.drafter import DraftModel
-from draftwood.plugins.drafters.eagle3.drafter import Eagle3
-from draftwood.plugins.drafters.ngram.drafter import Ngram
 from draftwood.plugins.drafters.options import UnionOptions
-from draftwood.plugins.drafters.union.host import HostMixture
+from draftwood.plugins.drafters.union.host_mixture import HostMixture
+from draftwood.plugins.drafters.union.marginal_gain import (
+    COMPARED_NODES,
+    MarginalGain,
+    expected_tokens,
+)
 from draftwood.plugins.drafters.union.proposal import UnionProposal
-from draftwood.plugins.drafters.union.trust import Trust
-from draftwood.plugins.drafters.union.voice import Voice
-from draftwood.plugins.drafters.union.worth import NODES, Surplus, promised
+from draftwood.plugins.drafters.union.source_proposal import SourceProposal
+from draftwood.plugins.drafters.union.source_weights import SourceWeights
 
-SOURCES: Mapping[str, Callable[[Any], Drafter]] = {
-    "ngram": Ngram,
-    "dflash": DFlash,
-    "eagle3": Eagle3,
-    "draft_model": DraftModel,
-}
 
-FREE = {"ngram"}
-"""Sources that run no model: asked every round, and first."""
+@frozen
+class Source:
+    """One drafter of a union.
+
+    Attributes:
+        name: Its name in YAML.
+        drafter: The drafter.
+        lookup: Whether it runs no model: it then proposes in every round, before the others.
+    """
+
+    name: str
+    drafter: Drafter
+    lookup: bool
 
 
 @define(eq=False)
-class Source:
-    """One drafter's part in a request.
+class SourceSession:
+    """One drafter's session in a request.
 
-    columns: of the features, which are its own. owed: what was committed and it has not taken in,
-    since it was not asked: many tokens at once cost it less.
+    Attributes:
+        session: The drafter's own session.
+        columns: Its columns of the tapped features.
+        lookup: As in `Source`.
+        pending: Committed tokens that the session has not received. A source that is skipped
+            receives many tokens at once later, which costs less.
     """
 
     session: DraftSession
     columns: slice
-    free: bool
-    owed: Pending = field(factory=Pending)
+    lookup: bool
+    pending: Pending = field(factory=Pending)
 
     def commit(self, tokens: Sequence[int], features: Tensor | None) -> None:
-        own = None if self.columns.start == self.columns.stop else features
-        self.owed.add(tokens, None if own is None else own[:, self.columns])
-        if self.free or self.owed.full:
+        """Keep committed tokens for the session; a look-up receives them at once."""
+        if features is not None:
+            tapped = self.columns.start != self.columns.stop
+            features = features[:, self.columns] if tapped else None
+        self.pending.add(tokens, features)
+        if self.lookup or self.pending.full:
             self.settle()
 
     def settle(self) -> None:
-        """Take in what is owed."""
-        if self.owed.tokens:
-            self.session.commit(*self.owed.take())
+        """Give the session its pending tokens."""
+        if self.pending.tokens:
+            self.session.commit(*self.pending.take())
 
-    def fork(self) -> "Source":
-        return evolve(self, session=self.session.fork(), owed=self.owed.copy())
+    def fork(self) -> "SourceSession":
+        return evolve(self, session=self.session.fork(), pending=self.pending.copy())
 
 
+@define(eq=False)
 class UnionSession(DraftSession):
-    """One request: its sources, how much each is believed, and what asking all is worth.
+    """One request of a union.
 
-    said: what each source last proposed, None for those that were not asked; empty once that was
-    learnt from. waits: whether only the anchor was committed since, so that the token they are
-    judged by is the next one.
+    Attributes:
+        sources: The sources' sessions.
+        sampling: Of the request.
+        weights: Learnt weights of the sources.
+        gain: Learnt gain of the sources that run a model.
+        proposals: Each source's last proposal, None for one that was skipped; empty once the token
+            after it was learnt.
+        awaits_next: Whether only the anchor was committed since the last proposal, so that the
+            proposed token comes with the next commit.
     """
 
-    def __init__(
-        self,
-        sources: Sequence[Source],
-        sampling: Sampling,
-        trust: Trust,
-        surplus: Surplus | None = None,
-        said: tuple[Voice | None, ...] = (),
-        waits: bool = False,
-    ) -> None:
-        self.sources, self.sampling = tuple(sources), sampling
-        self.trust, self.surplus = trust, surplus or Surplus()
-        self.said, self.waits = said, waits
+    sources: Sequence[SourceSession]
+    sampling: Sampling
+    weights: SourceWeights
+    gain: MarginalGain = field(factory=MarginalGain)
+    proposals: tuple[SourceProposal | None, ...] = ()
+    awaits_next: bool = False
 
     def commit(self, tokens: Sequence[int], features: Tensor | None) -> None:
-        if self.waits:
+        if self.awaits_next:
             self.learn(tokens[0])
         elif len(tokens) > 1:
             self.learn(tokens[1])
         else:
-            self.waits = bool(self.said)
+            self.awaits_next = bool(self.proposals)
         for source in self.sources:
             source.commit(tokens, features)
 
     def learn(self, token: int) -> None:
-        """The token that came after what was last proposed for."""
-        if self.said:
-            given = [None if voice is None else voice.chance(token) for voice in self.said]
-            self.trust = self.trust.learn(given)
-        self.said, self.waits = (), False
+        """Learn from the token that followed the anchor of the last proposals."""
+        if self.proposals:
+            probs = [None if source is None else source.prob(token) for source in self.proposals]
+            self.weights = self.weights.learn(probs)
+        self.proposals, self.awaits_next = (), False
 
     def fork(self) -> "UnionSession":
-        sources = [source.fork() for source in self.sources]
-        return UnionSession(sources, self.sampling, self.trust, self.surplus, self.said, self.waits)
+        return evolve(self, sources=[source.fork() for source in self.sources])
+
+    def expected_tokens(
+        self, proposals: Mapping[int, SourceProposal], item: DraftWork
+    ) -> float | None:
+        """Tokens that a round with these sources is expected to commit, the bonus included.
+
+        None where a source would have to run its model to tell.
+        """
+        listed = [source.listed for source in proposals.values() if source.listed is not None]
+        if len(listed) < len(proposals):
+            return None
+        weights = self.weights.normalised()
+        mixture = HostMixture(listed, [weights[i] for i in proposals])
+        depth = max(source.depth for source in proposals.values())
+        if item.limits.depth is not None:
+            depth = min(depth, item.limits.depth)
+        return expected_tokens(mixture.following, depth, min(COMPARED_NODES, item.limits.nodes))
 
 
 class Union(Drafter):
-    """Mixes the distributions of its sources; see `UnionProposal`. Each is believed as far as the
-    tokens that came were likely under it, round after round.
+    """Mixes the distributions of its sources; see `UnionProposal`.
 
-    Sources that run a model are left out of rounds in which what they usually add to a promise
-    like that of the others is worth less than their time (`Limits.pass_price`). Which are asked
-    depends on committed tokens and on times alone, never on a draw, so distributions stay exact.
+    The weight of a source follows how probable the committed tokens were under it. Sources that
+    run a model are skipped in rounds in which they are expected to add fewer tokens than
+    `Limits.pass_price`. Whether they are skipped depends on committed tokens and on times, never
+    on a draw, so distributions stay exact.
     """
 
     _vocab_size: int  # of the target, once bound
 
     def __init__(self, options: UnionOptions) -> None:
-        self.names = [name for name, _ in options.given]
-        self.sources = [SOURCES[name](given) for name, given in options.given]
+        self.sources = [
+            Source(name, entry.build(own), entry.traits(own).form == "lookup")
+            for name, own in options.sources.items()
+            for entry in (options.sources.entries[name],)
+        ]
 
     @property
     def taps(self) -> tuple[int, ...]:
-        """Those of all sources, one after another."""
-        return tuple(tap for source in self.sources for tap in source.taps)
+        """The taps of all sources, one source after another."""
+        return tuple(tap for source in self.sources for tap in source.drafter.taps)
+
+    def _with(self, drafters: Iterable[Drafter]) -> Self:
+        """A copy with other drafters."""
+        union = copy.copy(self)
+        pairs = zip(self.sources, drafters, strict=True)
+        union.sources = [evolve(source, drafter=drafter) for source, drafter in pairs]
+        return union
 
     def bind(self, target: Target) -> Self:
-        bound = copy.copy(self)
-        bound.sources = [source.bind(target) for source in self.sources]
+        bound = self._with(source.drafter.bind(target) for source in self.sources)
         bound._vocab_size = target.vocab_size
         return bound
 
     def capture(self, kernels: Kernels, capturing: Capturing) -> Self:
-        captured = copy.copy(self)
         # A copy of `capturing` for each source: capturing one may fail where another works.
-        captured.sources = [source.capture(kernels, evolve(capturing)) for source in self.sources]
-        return captured
+        return self._with(
+            source.drafter.capture(kernels, evolve(capturing)) for source in self.sources
+        )
 
     def open(self, target: Target, sampling: Sampling) -> UnionSession:
         # Filters apply once, to the mixed distribution.
-        own = Sampling(sampling.temperature)
-        width, start, sources = self._width(target), 0, []
-        for name, drafter in zip(self.names, self.sources, strict=True):
-            end = start + width * len(drafter.taps)
-            session = drafter.open(target, own)
-            sources.append(Source(session, slice(start, end), name in FREE))
-            start = end
-        return UnionSession(sources, sampling, Trust.even(len(sources)))
-
-    def _width(self, target: Target) -> int:
-        """Columns of one tapped layer."""
-        return target.embedding_weight().shape[1] if self.taps else 0
+        unfiltered = Sampling(sampling.temperature)
+        layer_width = target.embedding_weight().shape[1] if self.taps else 0
+        start, sessions = 0, []
+        for source in self.sources:
+            columns = slice(start, start + layer_width * len(source.drafter.taps))
+            session = source.drafter.open(target, unfiltered)
+            sessions.append(SourceSession(session, columns, source.lookup))
+            start = columns.stop
+        return UnionSession(sessions, sampling, SourceWeights.even(len(sessions)))
 
     def propose(self, work: Sequence[DraftWork]) -> list[UnionProposal]:
         return [self._propose(item) for item in work]
@@ -158,60 +193,45 @@ class Union(Drafter):
     def _propose(self, item: DraftWork) -> UnionProposal:
         session = item.session
         assert isinstance(session, UnionSession)
-        if session.waits:
+        if session.awaits_next:
             session.learn(item.anchor)
-        free = [i for i, source in enumerate(session.sources) if source.free]
-        rest = [i for i, source in enumerate(session.sources) if not source.free]
-        proposals = self._ask(free, item)
-        voices = self._voices(proposals)
-        # Without a price, or with nothing to compare, there is no question.
-        price = item.limits.pass_price if free and rest else 0.0
-        promise = self._promise(voices, item) if price > 0.0 else None
-        if promise is not None and not session.surplus.pays(promise, price):
-            session.surplus = session.surplus.after_skip(promise)
+        lookups = [i for i, source in enumerate(self.sources) if source.lookup]
+        models = [i for i, source in enumerate(self.sources) if not source.lookup]
+        proposals = self._run(lookups, session, item)
+        compared = self._compared(proposals)
+        # All sources run where a pass has no price or there is nothing to compare.
+        price = item.limits.pass_price if lookups and models else 0.0
+        base = session.expected_tokens(compared, item) if price > 0.0 else None
+        if base is not None and not session.gain.pays(base, price):
+            session.gain = session.gain.after_skip(base)
         else:
-            asked = self._ask(rest, item)
-            proposals |= asked
-            voices |= self._voices(asked)
-            whole = self._promise(voices, item) if promise is not None else None
-            if promise is not None and whole is not None:
-                session.surplus = session.surplus.learn(promise, whole - promise)
-        session.said = tuple(voices.get(i) for i in range(len(session.sources)))
-        spoke, weights = sorted(proposals), session.trust.weights()
-        total = sum(weights[i] for i in spoke)
+            model_proposals = self._run(models, session, item)
+            proposals |= model_proposals
+            compared |= self._compared(model_proposals)
+            total = session.expected_tokens(compared, item) if base is not None else None
+            if base is not None and total is not None:
+                session.gain = session.gain.learn(base, total - base)
+        session.proposals = tuple(compared.get(i) for i in range(len(self.sources)))
+        active, weights = sorted(proposals), session.weights.normalised()
+        mass = sum(weights[i] for i in active)
         return UnionProposal(
-            tuple(proposals[i] for i in spoke),
-            tuple(weights[i] / total for i in spoke),
+            tuple(proposals[i] for i in active),
+            tuple(weights[i] / mass for i in active),
             session.sampling,
             self._vocab_size,
         )
 
-    def _ask(self, which: Iterable[int], item: DraftWork) -> dict[int, Proposal]:
-        """Proposals of these sources, by their place."""
-        session = item.session
-        assert isinstance(session, UnionSession)
+    def _run(
+        self, indices: Iterable[int], session: UnionSession, item: DraftWork
+    ) -> dict[int, Proposal]:
+        """The proposals of some sources, by index."""
         proposals = {}
-        for i in which:
-            source = session.sources[i]
-            source.settle()
-            part = evolve(item, session=source.session, rng=item.rng.stream(self.names[i]))
-            (proposals[i],) = self.sources[i].propose([part])
+        for i in indices:
+            source, own = self.sources[i], session.sources[i]
+            own.settle()
+            part = evolve(item, session=own.session, rng=item.rng.stream(source.name))
+            (proposals[i],) = source.drafter.propose([part])
         return proposals
 
-    def _voices(self, proposals: Mapping[int, Proposal]) -> dict[int, Voice]:
-        return {i: Voice.of(one, self._vocab_size) for i, one in proposals.items()}
-
-    def _promise(self, voices: Mapping[int, Voice], item: DraftWork) -> float | None:
-        """Tokens that a round with these sources is expected to commit, the bonus included; None
-        if to know it would take more passes."""
-        session = item.session
-        assert isinstance(session, UnionSession)
-        listed = [voice.listed for voice in voices.values() if voice.listed is not None]
-        if len(listed) < len(voices):
-            return None
-        weights = session.trust.weights()
-        mixture = HostMixture(listed, [weights[i] for i in voices])
-        depth = max(voice.depth for voice in voices.values())
-        if item.limits.depth is not None:
-            depth = min(depth, item.limits.depth)
-        return promised(mixture.following, depth, min(NODES, item.limits.nodes))
+    def _compared(self, proposals: Mapping[int, Proposal]) -> dict[int, SourceProposal]:
+        return {i: SourceProposal.of(each, self._vocab_size) for i, each in proposals.items()}

@@ -1,4 +1,4 @@
-"""The proposal of a union: its sources' distributions, mixed and weighed anew along every path."""
+"""The proposal of a union: its sources' distributions, mixed with weights along every path."""
 
 import torch
 from attrs import define, evolve, field, frozen
@@ -6,44 +6,47 @@ from torch import Tensor
 
 from draftwood.core.distributions import filtered, stable_topk
 from draftwood.core.options import Sampling
-from draftwood.core.proposals import Children, Frontier, LookupProposal, Proposal, Table, path_table
-from draftwood.plugins.drafters.union.host import (
-    LISTED,
-    Guessed,
-    HostMixture,
-    Listing,
-    Tabled,
+from draftwood.core.proposals import (
+    Children,
+    Frontier,
+    LookupProposal,
+    Proposal,
+    Table,
+    path_table,
 )
-
-
-def listing(source: Proposal, vocab_size: int) -> Listing | None:
-    """What a source says, token by token on the host; None where that would run its model."""
-    if isinstance(source, LookupProposal):
-        return Guessed(source, vocab_size)
-    table = source.table(LISTED)
-    return None if table is None else Tabled(table)
+from draftwood.plugins.drafters.union.host_mixture import HostMixture, listed_source
+from draftwood.plugins.drafters.union.source_weights import posterior_weights
 
 
 @define(eq=False)
-class Nodes:
-    """A frontier's state. weights: (F, S) float64, of each source after a node's path, summing to
-    one. fronts: the sources' own frontiers of the same nodes, None past a source's depth.
-    distributions: what they say there, filled in when first asked for."""
+class _UnionState:
+    """State of a frontier of F nodes.
+
+    Attributes:
+        weights: (F, S) float64, weights of the sources after a node's path; rows sum to one.
+        frontiers: The sources' own frontiers of the same nodes, None beyond a source's depth.
+        probs: The sources' distributions there, computed when first read.
+    """
 
     weights: Tensor
-    fronts: tuple[Frontier | None, ...]
-    distributions: list[Tensor | None] = field(factory=list)
+    frontiers: tuple[Frontier | None, ...]
+    probs: list[Tensor | None] = field(factory=list)
 
 
 @frozen(eq=False)
 class UnionProposal(Proposal):
-    """q(x | path) = sum_s w_s(path) q_s(x | path) / sum_s w_s(path), over the sources that speak.
+    """q(x | path) = sum_s w_s(path) q_s(x | path) / sum_s w_s(path), over the active sources.
 
-    weights: (S,) of the sources before any token. A source that gave a path's tokens more chance
-    weighs more after them; one that is silent at a node (past its depth, or without a
-    continuation) has no part in it and keeps its weight. Paths that several sources propose are
-    one node with their joint chance. sampling: the temperature is in the sources' own
-    distributions, the filters apply to the mixed one."""
+    A source is active at a node if it has a distribution there: within its depth, and for a
+    look-up where it has a continuation. Along a path the weights follow `posterior_weights`. A path
+    that several sources propose is one node with their mixed probability.
+
+    Attributes:
+        sources: Proposals of the S sources; the temperature is in their distributions.
+        weights: (S,) weights of the sources at the root.
+        sampling: Its filters apply to the mixed distribution.
+        vocab_size: V of the target.
+    """
 
     sources: tuple[Proposal, ...]
     weights: tuple[float, ...]
@@ -80,83 +83,76 @@ class UnionProposal(Proposal):
 
     def root(self) -> Frontier:
         weights = torch.tensor([self.weights], dtype=torch.float64, device=self.device)
-        fronts = (source.root() if source.max_depth else None for source in self.sources)
-        return Frontier(0, 1, Nodes(weights, tuple(fronts)))
+        frontiers = (source.root() if source.max_depth else None for source in self.sources)
+        return Frontier(0, 1, _UnionState(weights, tuple(frontiers)))
 
     def expand(self, at: Frontier, k: int) -> Children:
         tokens, probs = stable_topk(self.probs(at), k)
         return Children(tokens, probs.double().log())
 
     def table(self, k: int) -> Table | None:
-        """On the host, from the sources' own tables. Filters need whole distributions: None with
-        them."""
+        """From the sources' own tables; None with filters, which need whole distributions."""
         sampling = self.sampling
         if sampling.greedy or sampling.top_k or sampling.top_p or sampling.min_p:
             return None
-        listings = [listing(source, self.vocab_size) for source in self.sources]
-        known = [one for one in listings if one is not None]
-        if len(known) < len(listings):
+        listed = [listed_source(source, self.vocab_size) for source in self.sources]
+        known = [source for source in listed if source is not None]
+        if len(known) < len(listed):
             return None
-        mixture = HostMixture(known, self.weights)
-        return path_table(mixture.following, self.max_depth, k)
+        return path_table(HostMixture(known, self.weights).following, self.max_depth, k)
 
     def probs(self, at: Frontier) -> Tensor:
         mixed = self._mixed(at)
-        silent = mixed.sum(-1) == 0
+        inactive = mixed.sum(-1) == 0
         if self.sampling.greedy:
             probs = torch.zeros_like(mixed).scatter_(-1, mixed.argmax(-1, keepdim=True), 1.0)
         else:
             probs = filtered(mixed.log(), self.sampling).softmax(-1)
-        # Where no source goes on there is no distribution, and nothing becomes a node.
-        return probs.masked_fill(silent[:, None], 0.0)
+        # Where no source is active there is no distribution, and nothing becomes a node.
+        return probs.masked_fill(inactive[:, None], 0.0)
 
     def advance(self, at: Frontier, rows: Tensor, tokens: Tensor) -> Frontier:
-        there, picked = rows.to(self.device), tokens.to(self.device)
-        mixed = self._mixed(at)[there, picked]
-        likelihood = []
-        for probs in self.spoken(at):
-            given = mixed if probs is None else probs[there, picked]
-            if probs is not None:
-                given = torch.where(probs[there].sum(-1) > 0, given, mixed)
-            likelihood.append(given.double())
-        weights = at.state.weights[there] * torch.stack(likelihood, -1)
-        weights = weights / weights.sum(-1, keepdim=True)
-        fronts = tuple(
-            source.advance(front, rows, tokens)
-            if front is not None and at.depth + 1 < source.max_depth
+        parents, children = rows.to(self.device), tokens.to(self.device)
+        weights = at.state.weights[parents]
+        absent = weights.new_zeros(len(weights))
+        likelihoods, active = [], []
+        for probs in self._source_probs(at):
+            likelihoods.append(absent if probs is None else probs[parents, children].double())
+            active.append(absent if probs is None else (probs[parents].sum(-1) > 0).double())
+        weights = torch.stack(posterior_weights(weights.unbind(-1), likelihoods, active), -1)
+        frontiers = tuple(
+            source.advance(frontier, rows, tokens)
+            if frontier is not None and at.depth + 1 < source.max_depth
             else None
-            for source, front in zip(self.sources, at.state.fronts, strict=True)
+            for source, frontier in zip(self.sources, at.state.frontiers, strict=True)
         )
-        return Frontier(at.depth + 1, rows.shape[0], Nodes(weights, fronts))
+        return Frontier(at.depth + 1, rows.shape[0], _UnionState(weights, frontiers))
 
-    def spoken(self, at: Frontier) -> list[Tensor | None]:
-        """What each source says at these nodes, (F, V), zero in rows where it is silent; None
-        where it is at its end."""
-        if not at.state.distributions:
-            for source, front in zip(self.sources, at.state.fronts, strict=True):
-                probs = (
-                    None if front is None else self._distribution_of(source, front).to(self.device)
-                )
-                at.state.distributions.append(probs)
-        found: list[Tensor | None] = at.state.distributions
-        return found
+    def _source_probs(self, at: Frontier) -> list[Tensor | None]:
+        """(F, V) of each source, zero in rows where it is inactive; None beyond its depth."""
+        state: _UnionState = at.state
+        if not state.probs:
+            for source, frontier in zip(self.sources, state.frontiers, strict=True):
+                state.probs.append(None if frontier is None else self._probs_of(source, frontier))
+        return state.probs
 
-    def _distribution_of(self, source: Proposal, front: Frontier) -> Tensor:
+    def _probs_of(self, source: Proposal, frontier: Frontier) -> Tensor:
         if not isinstance(source, LookupProposal):
-            return source.probs(front)
-        # Of tokens that it does not name a look-up says nothing: they share what it leaves.
-        children = source.expand(front, self.vocab_size)
-        chances = children.log_q.exp()
-        probs = torch.zeros((front.size, self.vocab_size), dtype=chances.dtype)
-        probs.scatter_add_(1, children.tokens, chances)
-        said = probs.sum(-1, keepdim=True)
-        return torch.where(said > 0, probs + (1 - said) / self.vocab_size, 0.0)
+            return source.probs(frontier).to(self.device)
+        # All tokens share the mass that a look-up leaves.
+        children = source.expand(frontier, self.vocab_size)
+        named = children.log_q.exp()
+        probs = torch.zeros((frontier.size, self.vocab_size), dtype=named.dtype)
+        probs.scatter_add_(1, children.tokens, named)
+        mass = probs.sum(-1, keepdim=True)
+        probs = torch.where(mass > 0, probs + (1 - mass) / self.vocab_size, 0.0)
+        return probs.to(self.device)
 
     def _mixed(self, at: Frontier) -> Tensor:
-        """(F, V), zero in rows where every source is silent."""
+        """(F, V) mixed distribution before filters, zero in rows without an active source."""
         total: Tensor | None = None
         share = torch.zeros_like(at.state.weights[:, 0])
-        for i, probs in enumerate(self.spoken(at)):
+        for i, probs in enumerate(self._source_probs(at)):
             if probs is None:
                 continue
             weight = at.state.weights[:, i] * (probs.sum(-1) > 0)

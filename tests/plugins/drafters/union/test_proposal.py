@@ -29,13 +29,13 @@ from draftwood.core.values import Limits
 from draftwood.plugins.drafters.ngram.drafter import Ngram
 from draftwood.plugins.drafters.options import NgramOptions, UnionOptions
 from draftwood.plugins.drafters.union.proposal import UnionProposal
-from draftwood.plugins.drafters.union.trust import Trust
+from draftwood.plugins.drafters.union.source_weights import SourceWeights
 from draftwood.plugins.trees.by_level import grow_by_level
 from draftwood.testing import OracleDrafter, OracleTarget, ToyPipeline
 from draftwood.testing.suites import DrafterSuite
 from draftwood.testing.toys import toy_proposal
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
+FIXTURES = Path(__file__).parents[3] / "fixtures"
 RECORDS = json.loads((FIXTURES / "zlab/dflash/expected.json").read_text())
 
 
@@ -216,22 +216,24 @@ def test_the_output_distribution_is_the_targets(temperature: float, filters: str
 
 
 def test_trust_goes_to_the_source_that_was_right_and_comes_back() -> None:
-    trust = Trust.even(2)
+    weights = SourceWeights.even(2)
     for _ in range(10):
-        trust = trust.learn([0.9, 0.1])
-    assert trust.weights()[0] > 0.95
+        weights = weights.learn([0.9, 0.1])
+    assert weights.normalised()[0] > 0.95
     for _ in range(20):
-        trust = trust.learn([0.1, 0.9])
-    assert trust.weights()[1] > 0.9
-    assert trust.learn([0.0, 0.0]).weights() == pytest.approx(trust.learn([0.01, 0.01]).weights())
+        weights = weights.learn([0.1, 0.9])
+    assert weights.normalised()[1] > 0.9
+    assert weights.learn([0.0, 0.0]).normalised() == pytest.approx(
+        weights.learn([0.01, 0.01]).normalised()
+    )
 
 
 def test_a_silent_source_is_not_judged() -> None:
-    trust = Trust.even(3)
+    weights = SourceWeights.even(3)
     for _ in range(10):
-        trust = trust.learn([0.9, 0.1, None])
-    assert trust.logs[2] == 0.0
-    assert trust.learn([0.5, None, None]) == trust  # nothing to compare it with
+        weights = weights.learn([0.9, 0.1, None])
+    assert weights.logs[2] == 0.0
+    assert weights.learn([0.5, None, None]) == weights  # nothing to compare it with
 
 
 @cache
@@ -283,8 +285,11 @@ def test_a_union_commits_no_less_than_its_better_source() -> None:
 
 
 def test_one_source_is_no_union() -> None:
-    with pytest.raises(ValueError, match="at least two sources; choices: ngram, dflash"):
-        UnionOptions(ngram=NgramOptions())
+    with pytest.raises(
+        ValueError,
+        match="at least two sources; choices: dblast, dflash, draft_model, eagle3, ngram$",
+    ):
+        UnionOptions.of(ngram=NgramOptions())
     with pytest.raises(ConfigError, match="at least two sources"):
         pipeline({"use": "union", "ngram": {}})
 
@@ -296,7 +301,10 @@ class TestSuite(DrafterSuite):
     def options(self) -> dict[str, Any]:  # type: ignore[override]
         from draftwood.plugins.drafters.options import DFlashOptions
 
-        return {"ngram": NgramOptions(), "dflash": DFlashOptions(FIXTURES / "zlab/dflash")}
+        options = UnionOptions.of(
+            ngram=NgramOptions(), dflash=DFlashOptions(FIXTURES / "zlab/dflash")
+        )
+        return {"sources": options.sources}
 
     def target(self) -> Target:
         return shared_target()

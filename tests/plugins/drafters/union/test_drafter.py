@@ -28,13 +28,18 @@ from draftwood.plugins.drafters.options import (
     NgramOptions,
     UnionOptions,
 )
-from draftwood.plugins.drafters.union.drafter import Source, Union, UnionSession
-from draftwood.plugins.drafters.union.worth import AGAIN, EDGES, Surplus, promised
+from draftwood.plugins.drafters.union.drafter import SourceSession, Union, UnionSession
+from draftwood.plugins.drafters.union.marginal_gain import (
+    BAND_EDGES,
+    REPROBE_ROUNDS,
+    MarginalGain,
+    expected_tokens,
+)
 from draftwood.plugins.trees.best_first import BestFirst
 from draftwood.plugins.trees.options import BestFirstOptions
 from draftwood.plugins.verifiers.match import Match
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
+FIXTURES = Path(__file__).parents[3] / "fixtures"
 RECORDS = json.loads((FIXTURES / "zlab/dflash/expected.json").read_text())
 
 
@@ -68,28 +73,28 @@ def test_a_promise_is_the_mass_of_the_best_paths(
             steps = (dict(following(path[:i]))[token] for i, token in enumerate(path))
             chances.append(math.exp(sum(steps)))
     expected = 1.0 + sum(sorted(chances, reverse=True)[:nodes])
-    assert promised(following, depth, nodes) == pytest.approx(expected)
+    assert expected_tokens(following, depth, nodes) == pytest.approx(expected)
 
 
 def test_what_is_unknown_is_asked_and_what_does_not_pay_is_not_until_long_after() -> None:
-    low, high = 1.0, EDGES[-1] + 1.0
-    surplus = Surplus()
-    assert surplus.pays(high, 100.0)
-    surplus = surplus.learn(high, 0.2)
-    assert surplus.pays(high, 0.1)
-    assert not surplus.pays(high, 0.3)
+    low, high = 1.0, BAND_EDGES[-1] + 1.0
+    gain = MarginalGain()
+    assert gain.pays(high, 100.0)
+    gain = gain.learn(high, 0.2)
+    assert gain.pays(high, 0.1)
+    assert not gain.pays(high, 0.3)
     # A look-up that promises little says nothing of what was seen where it promised much.
-    assert surplus.pays(low, 100.0)
-    surplus = surplus.learn(low, 2.0)
-    assert surplus.pays(low, 1.9)
+    assert gain.pays(low, 100.0)
+    gain = gain.learn(low, 2.0)
+    assert gain.pays(low, 1.9)
     # Between them, what the lower one left is the most that can be left.
-    assert surplus.pays(2.0, 1.9)
-    assert not surplus.pays(2.0, 2.1)
-    for _ in range(AGAIN):
-        assert not surplus.pays(high, 0.3)
-        surplus = surplus.after_skip(high)
-    assert surplus.pays(high, 0.3)
-    assert not surplus.learn(high, 0.2).pays(high, 0.3)
+    assert gain.pays(2.0, 1.9)
+    assert not gain.pays(2.0, 2.1)
+    for _ in range(REPROBE_ROUNDS):
+        assert not gain.pays(high, 0.3)
+        gain = gain.after_skip(high)
+    assert gain.pays(high, 0.3)
+    assert not gain.learn(high, 0.2).pays(high, 0.3)
 
 
 class Priced(BudgetController[None, None]):
@@ -120,7 +125,7 @@ def shared_target() -> Target:
 
 def union() -> Union:
     dflash = DFlashOptions(FIXTURES / "zlab/dflash")
-    return Union(UnionOptions(ngram=NgramOptions(min_ngram=1), dflash=dflash))
+    return Union(UnionOptions.of(ngram=NgramOptions(min_ngram=1), dflash=dflash))
 
 
 def decoded(
@@ -159,7 +164,7 @@ def test_what_asking_added_is_what_all_promise_beyond_the_free_ones() -> None:
     while run.finish_reason is None:
         engine.step([run])
     assert isinstance(run.draft, UnionSession)
-    added = [mean for mean in run.draft.surplus.means if mean is not None]
+    added = [mean for mean in run.draft.gain.means if mean is not None]
     # Where the look-up promises nothing, a block drafter is expected to give some tokens.
     assert added
     assert 0.3 < max(added) < 7.0
@@ -176,7 +181,7 @@ def test_a_source_that_is_asked_late_has_every_token_once_in_order() -> None:
         def fork(self) -> "Taking":
             return self
 
-    source = Source(Taking(), slice(1, 3), free=False)  # type: ignore[arg-type]
+    source = SourceSession(Taking(), slice(1, 3), lookup=False)  # type: ignore[arg-type]
     session = UnionSession([source], None, None)  # type: ignore[arg-type]
 
     def commit(tokens: list[int]) -> None:
