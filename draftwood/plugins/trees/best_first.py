@@ -22,8 +22,8 @@ from draftwood.plugins.trees.options import BestFirstOptions
 from draftwood.plugins.trees.scoring import depth_limit, scored
 
 WIDTH = 16
-"""Best tokens of each conditional that a heap starts with; a tree that wants more of one gets four
-times as many. Few trees do, and lists of them are what a table costs."""
+"""Most likely tokens of each conditional in the first table; four times as many where a tree needs
+more. Few trees do, and listing tokens is what a table costs."""
 
 
 class BestFirst(TreePolicy):
@@ -43,7 +43,8 @@ class BestFirst(TreePolicy):
         """The best tree of min(max_nodes, limits.nodes) draft nodes; fewer if the distribution has
         fewer.
 
-        Raises TreeError if form is heap and the proposal has no table.
+        Raises:
+            TreeError: The form is `search` and the proposal has no table.
         """
         nodes = min(self.options.max_nodes, limits.nodes)
         depth = depth_limit(proposal, limits)
@@ -52,20 +53,19 @@ class BestFirst(TreePolicy):
         proposal = scored(proposal, self.options.score_temperature)
         form = self.options.form
         if form == "search" or (form == "auto" and proposal.device.type == "cpu"):
-            tree = _by_heap(anchor, proposal, nodes, depth, limits.floors)
+            tree = _search(anchor, proposal, nodes, depth, limits.floors)
             if tree is not None:
                 return tree
             if form == "search":
                 raise TreeError(
-                    f"{type(proposal).__name__} has no table for a heap to search; "
-                    "use form: auto or by_level"
+                    f"{type(proposal).__name__} has no table to search; use form: auto or by_level"
                 )
-        # A level asks about nodes whose place in the order it does not know yet.
+        # The place of a level's nodes in the growth order is not known yet: use the lowest floor.
         floor = min(limits.floors[1:], default=-math.inf)
         return grow_by_level(anchor, proposal, nodes, depth, should_expand, floor=floor)
 
 
-def _by_heap(
+def _search(
     anchor: int, proposal: Proposal, nodes: int, depth: int, floors: Sequence[float]
 ) -> TokenTree | None:
     """The best tree from the narrowest table that shows it; None if the proposal has no table."""

@@ -52,9 +52,10 @@ class Lottery(TreePolicy):
     """One greedy branch, drawn from the tempered prior: DBlast as published, for `ratio`.
 
     A branch is a whole path, but its tokens have a distribution each: given the drafts before it,
-    token x is proposed with the share q~(x) that the branches which agree so far and go on with x
-    have of the prior. That is the mixture's distribution at temperature 0. With q~ the rejection
-    rules are exact, and never accept less than asking for the drawn branch's own tokens."""
+    token x is proposed with probability q~(x), the share of the prior that belongs to the branches
+    with this path and x after it. That is the mixture's distribution at temperature 0. With q~ the
+    rejection rules are exact, and accept no less than with the drawn branch's one-hot.
+    """
 
     def __init__(self, options: LotteryOptions | None = None) -> None:
         self.options = options or LotteryOptions()
@@ -87,10 +88,10 @@ def lottery_chain(anchor: int, mixture: MixtureProposal, drawn: int, length: int
     each."""
     paths, weights = mixture.greedy()[:, :length], mixture.weights()
     chain = paths[drawn]
-    # agree[z, d]: branch z has the chain's first d tokens.
+    # shares[z, d]: branch z has the chain's first d tokens.
     same = (paths == chain).long().cumprod(1).bool()
-    broadcast_from_rank0 = torch.cat([torch.ones_like(same[:, :1]), same[:, :-1]], 1)
-    mass = weights[:, None] * broadcast_from_rank0  # K, length
+    shares = torch.cat([torch.ones_like(same[:, :1]), same[:, :-1]], 1)
+    mass = weights[:, None] * shares  # K, length
     mass = mass / mass.sum(0)
     q = mass.new_zeros((length, mixture.vocabulary.size))
     q.scatter_add_(1, paths.T, mass.T)

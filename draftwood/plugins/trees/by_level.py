@@ -11,8 +11,8 @@ from draftwood.core.interfaces.tree import ShouldExpand
 from draftwood.core.proposals import Proposal
 from draftwood.core.tree import TokenTree
 
-FEW = 8
-"""Tokens of a branch that are looked at first. Twice as many each time it was not enough."""
+FIRST_WIDTH = 8
+"""Tokens of a branch that are examined first; doubled until they suffice."""
 
 
 def grow_by_level(
@@ -26,29 +26,36 @@ def grow_by_level(
 ) -> TokenTree:
     """The best `nodes` of all levels up to `depth`, in growth order.
 
-    floor: where levels cost a pass, the log path score that all but the best node must reach: a
-    node that cannot pay for its place need not be gone on from either.
+    Without a beam it is the best tree there is. It is first searched among a few tokens of each
+    distribution, and is right if its last node scores higher than any token left out, since all
+    descendants of such a token score lower still. On a GPU the tree is grown without
+    synchronising, where the proposal allows it, and stays there.
 
-    beam: most nodes of a level that are gone on from, and most children of each; None for as many
-    as could matter, which gives the best tree there is. That tree is first looked for among few
-    tokens of each distribution. It is right if its last node is better than any token that was left
-    out: all below such a token is worse still. On a device that it would have to wait for it asks
-    for nothing, where the form of the distribution allows it, and the tree stays there."""
-    if beam is None and _needs_no_answer(proposal):
-        return _unasked(proposal, nodes, depth).tree(anchor)
+    Args:
+        anchor: Token of node 0.
+        proposal: The distributions.
+        nodes: Most draft nodes.
+        depth: Deepest level.
+        should_expand: Whether another level may cost a forward pass of the drafter.
+        beam: Most nodes of a level that are expanded, and most children of each; None for `nodes`.
+        floor: Where levels cost a forward pass, the log path score that a node other than the
+            best must exceed to be kept and expanded.
+    """
+    if beam is None and _fixed_size(proposal):
+        return _grown_without_sync(proposal, nodes, depth).tree(anchor)
     if beam is None and not proposal.pass_per_level:
-        width = max(FEW, nodes // 4)
+        width = max(FIRST_WIDTH, nodes // 4)
         while (few := proposal.shortlisted(width)) is not proposal:
-            found, unlisted_bound = _grown(few, nodes, depth, nodes, None)
-            if unlisted_bound == -math.inf or float(found.floor) > unlisted_bound:
-                return found.tree(anchor)
+            levels, unlisted_bound = _grown(few, nodes, depth, nodes, None)
+            if unlisted_bound == -math.inf or float(levels.floor) > unlisted_bound:
+                return levels.tree(anchor)
             width *= 2
 
-    def ask(found: "_Levels") -> bool:
-        return should_expand(found.tree(anchor))
+    def expand_next(levels: "_Levels") -> bool:
+        return should_expand(levels.tree(anchor))
 
     lowest = floor if proposal.pass_per_level else -math.inf
-    return _grown(proposal, nodes, depth, beam or nodes, ask, lowest)[0].tree(anchor)
+    return _grown(proposal, nodes, depth, beam or nodes, expand_next, lowest)[0].tree(anchor)
 
 
 def _grown(
@@ -56,15 +63,15 @@ def _grown(
     nodes: int,
     depth: int,
     beam: int,
-    ask: "Callable[[_Levels], bool] | None",
+    expand_next: "Callable[[_Levels], bool] | None",
     lowest: float = -math.inf,
 ) -> "tuple[_Levels, float]":
-    """The levels, and the best score that a node could have which was not looked at.
+    """The levels, and a bound on the score of every node that was not examined.
 
     Of each level only what may be among the N best of all levels so far is kept and advanced:
     a later node that ties with the N-th comes after it.
     """
-    found = _Levels(nodes, proposal.device)
+    levels = _Levels(nodes, proposal.device)
     frontier = proposal.root()
     scores = torch.zeros(1, dtype=torch.float64, device=proposal.device)
     unlisted_bound = torch.full((1,), -torch.inf, dtype=torch.float64, device=proposal.device)
@@ -73,28 +80,28 @@ def _grown(
         if children.unlisted_bound is not None:
             unlisted_bound = torch.maximum(unlisted_bound, (scores + children.unlisted_bound).max())
         width = children.tokens.shape[1]
-        every = (scores[:, None] + children.log_q.double()).flatten()
-        able = (every > found.floor.clamp(min=lowest)).nonzero().squeeze(1)
-        if level == 1 and not len(able):
-            able = every.argmax(0, keepdim=True)
-        order = able[every[able].argsort(descending=True, stable=True)[:nodes]]
-        rows, tokens, scores = order // width, children.tokens.flatten()[order], every[order]
-        found.add(tokens, rows, level, scores)
+        path_scores = (scores[:, None] + children.log_q.double()).flatten()
+        kept = (path_scores > levels.floor.clamp(min=lowest)).nonzero().squeeze(1)
+        if level == 1 and not len(kept):
+            kept = path_scores.argmax(0, keepdim=True)
+        order = kept[path_scores[kept].argsort(descending=True, stable=True)[:nodes]]
+        rows, tokens, scores = order // width, children.tokens.flatten()[order], path_scores[order]
+        levels.add(tokens, rows, level, scores)
         # Nor can a node below the new floor have a descendant above it: it is not advanced.
-        alive = min(beam, int((scores > found.floor.clamp(min=lowest)).sum()))
+        alive = min(beam, int((scores > levels.floor.clamp(min=lowest)).sum()))
         if level == depth or alive == 0:
             break
-        if proposal.pass_per_level and ask is not None and not ask(found):
+        if proposal.pass_per_level and expand_next is not None and not expand_next(levels):
             break
         scores = scores[:alive]
         frontier = proposal.advance(frontier, rows[:alive], tokens[:alive])
-    return found, float(unlisted_bound)
+    return levels, float(unlisted_bound)
 
 
-def _needs_no_answer(proposal: Proposal) -> bool:
-    """Whether a tree's size is known without looking: any token may follow, so there are always
-    enough nodes. (A distribution so sharp that it rounds to zeros gives nodes of probability zero;
-    they come last, and no rule is misled by them.)"""
+def _fixed_size(proposal: Proposal) -> bool:
+    """Whether a tree's size is known without reading from the device: no filter excludes tokens, so
+    there are always enough nodes. (A distribution so sharp that it rounds to zeros gives nodes of
+    probability zero; they come last and bias no rule.)"""
     sampling = proposal.sampling
     cut = (sampling.top_k, sampling.top_p, sampling.min_p) != (None, None, None)
     return not (
@@ -102,27 +109,27 @@ def _needs_no_answer(proposal: Proposal) -> bool:
         or proposal.pass_per_level
         or sampling.greedy
         or cut
-        or proposal.shortlisted(FEW) is not proposal
+        or proposal.shortlisted(FIRST_WIDTH) is not proposal
     )
 
 
-def _unasked(proposal: Proposal, nodes: int, depth: int) -> "_Levels":
-    """`_grown` without an answer from the device. What could only be pruned by asking how much is
-    still alive is carried along, and loses in the end."""
-    found = _Levels(nodes, proposal.device)
+def _grown_without_sync(proposal: Proposal, nodes: int, depth: int) -> "_Levels":
+    """`_grown` without synchronising with the device: nodes that it would prune are carried along,
+    and rank last."""
+    levels = _Levels(nodes, proposal.device)
     frontier = proposal.root()
     scores = torch.zeros(1, dtype=torch.float64, device=proposal.device)
     for level in range(1, depth + 1):
         children = proposal.expand(frontier, nodes)
-        every = (scores[:, None] + children.log_q.double()).flatten()
-        scores, order = every.sort(descending=True, stable=True)
+        path_scores = (scores[:, None] + children.log_q.double()).flatten()
+        scores, order = path_scores.sort(descending=True, stable=True)
         scores, order = scores[:nodes], order[:nodes]
         rows = order // children.tokens.shape[1]
         tokens = children.tokens.flatten()[order]
-        found.add(tokens, rows, level, scores)
+        levels.add(tokens, rows, level, scores)
         if level < depth:
             frontier = proposal.advance(frontier, rows, tokens)
-    return found
+    return levels
 
 
 class _Levels:

@@ -1,8 +1,8 @@
 """YAML options of the bundled tree policies. Imports no torch.
 
-`score_temperature` is shared: trees are judged by `match`, which is exact for any scores, and the
-drafter's distribution at a low temperature is far too sure of itself to rank nodes or to set a
-budget."""
+Policies of deterministic trees have a `score_temperature`: `match` is exact for any scores, and a
+drafter's distribution at a low temperature is too sharp to rank nodes or to set a budget.
+"""
 
 from typing import Any, Literal
 
@@ -16,11 +16,13 @@ RankPath = tuple[int, ...]
 
 @frozen
 class ChainOptions:
-    """One path of best tokens.
+    """One path of most likely tokens.
 
-    length: most draft nodes, None for as deep as the drafter goes. score_temperature: of the
-    distribution that path scores come from, None for the request's own but at least 0.8 (1.3 for a
-    Markov distribution)."""
+    Attributes:
+        length: Most draft nodes; None for as deep as the drafter goes.
+        score_temperature: Temperature of the distributions that path scores come from; None for the
+            request's own, but at least 0.8 (1.3 for a Markov proposal).
+    """
 
     length: int | None = field(default=None, validator=optional(ge(1)))
     score_temperature: float | None = field(default=None, validator=optional(gt(0.0)))
@@ -30,10 +32,13 @@ class ChainOptions:
 class BestFirstOptions:
     """The tree of highest path scores (BASTION).
 
-    max_nodes: most draft nodes. score_temperature: of the distribution that path scores come from,
-    None for the request's own but at least 0.8 (1.3 for a Markov distribution). form: heap (on the
-    host), by_level (tensors), or auto: the heap on a CPU where the proposal has a table; the result
-    is the same."""
+    Attributes:
+        max_nodes: Most draft nodes.
+        score_temperature: Temperature of the distributions that path scores come from; None for the
+            request's own, but at least 0.8 (1.3 for a Markov proposal).
+        form: search (a best-first search on the host), by_level (tensors on the drafter's device),
+            or auto: search on a CPU where the proposal has a table. The trees are the same.
+    """
 
     max_nodes: int = field(default=256, validator=ge(1))
     score_temperature: float | None = field(default=None, validator=optional(gt(0.0)))
@@ -44,9 +49,13 @@ class BestFirstOptions:
 class DynamicOptions:
     """A beam of each level, then the best of all levels (EAGLE-2 and EAGLE-3).
 
-    top_k: most nodes of a level that are gone on from, and most children of each. depth: deepest
-    level. total_tokens: most draft nodes. score_temperature: of the distribution that path scores
-    come from, None for the request's own but at least 0.8 (1.3 for a Markov distribution)."""
+    Attributes:
+        top_k: Most nodes of a level that are expanded, and most children of each.
+        depth: Deepest level.
+        total_tokens: Most draft nodes.
+        score_temperature: Temperature of the distributions that path scores come from; None for the
+            request's own, but at least 0.8 (1.3 for a Markov proposal).
+    """
 
     top_k: int = field(default=10, validator=ge(1))
     depth: int = field(default=7, validator=ge(1))
@@ -75,10 +84,13 @@ def _prefix_closed(_: object, attribute: "Attribute[Any]", paths: tuple[RankPath
 class StaticOptions:
     """One shape for every round.
 
-    topology: eagle, the 25 nodes of EAGLE-1. paths: a shape of one's own as rank paths, [[0], [1],
-    [0, 0]] for the two best first tokens and the best one after the best; it replaces topology.
-    score_temperature: of the distribution that path scores come from, None for the request's own
-    but at least 0.8 (1.3 for a Markov distribution)."""
+    Attributes:
+        topology: eagle, the 25 nodes of EAGLE-1.
+        paths: Another shape as rank paths; it replaces topology. [[0], [1], [0, 0]] is the two most
+            likely first tokens, and the most likely one after the first.
+        score_temperature: Temperature of the distributions that path scores come from; None for the
+            request's own, but at least 0.8 (1.3 for a Markov proposal).
+    """
 
     topology: Literal["eagle"] = "eagle"
     paths: tuple[RankPath, ...] = field(default=(), validator=_prefix_closed)
@@ -87,10 +99,12 @@ class StaticOptions:
 
 @frozen
 class BranchesOptions:
-    """The greedy branches of a mixture, merged where they agree.
+    """The greedy branches of a mixture, merged where they share a prefix.
 
-    score_temperature: of the distribution that path scores come from, None for the request's own
-    but at least 0.8."""
+    Attributes:
+        score_temperature: Temperature of the distributions that path scores come from; None for the
+            request's own, but at least 0.8.
+    """
 
     score_temperature: float | None = field(default=None, validator=optional(gt(0.0)))
 
@@ -99,7 +113,8 @@ class BranchesOptions:
 class LotteryOptions:
     """One greedy branch of a mixture, drawn from its prior (DBlast as published).
 
-    length: most draft nodes, None for as deep as the drafter goes.
+    Attributes:
+        length: Most draft nodes; None for as deep as the drafter goes.
     """
 
     length: int | None = field(default=None, validator=optional(ge(1)))
@@ -109,9 +124,11 @@ class LotteryOptions:
 class SampledOptions:
     """Chains and trees drawn from the proposal's own distribution.
 
-    widths: children of each node, depth by depth: [3, 2, 1] draws 3, then 2 for each, then 1 for
-    each; empty draws a chain as deep as the drafter goes. replacement: whether siblings are
-    independent draws (duplicates happen) or drawn without replacement.
+    Attributes:
+        widths: Children of each node, depth by depth: [3, 2, 1] draws 3, then 2 for each, then 1
+            for each. Empty draws a chain as deep as the drafter goes.
+        replacement: Whether siblings are independent draws, which may repeat a token, or drawn
+            without replacement.
     """
 
     widths: tuple[int, ...] = field(default=(), validator=deep_iterable(ge(1)))

@@ -61,25 +61,25 @@ class _Growing(TreeBuilder):
         return self.nodes >= self.limit
 
     def draw(
-        self, distributions: Tensor, nodes: list[int], level: int, width: int, rng: Randomness
+        self, probs: Tensor, nodes: list[int], level: int, width: int, rng: Randomness
     ) -> tuple[list[int], list[int], list[int]]:
         """`width` children for each of `nodes`, whose distributions are the rows of
-        `distributions`, as long as the limit allows. Returns rows, tokens and indices of the new
+        `probs`, as long as the limit allows. Returns rows, tokens and indices of the new
         nodes."""
         rows: list[int] = []
         start = len(self.tokens)
         for row, parent in enumerate(nodes):
-            probs = distributions[row]
+            remaining = probs[row]
             for _ in range(width):
-                if self.full or not float(probs.sum()) > 0:
+                if self.full or not float(remaining.sum()) > 0:
                     break
                 # Keyed by depth, not by position: the stream is this round's own.
-                token = rng.categorical(probs, level, len(self.tokens) - start)
-                conditional = float(distributions[row, token].double().log())
-                self.add(parent, token, conditional, probs)
+                token = rng.categorical(remaining, level, len(self.tokens) - start)
+                conditional = float(probs[row, token].double().log())
+                self.add(parent, token, conditional, remaining)
                 rows.append(row)
                 if self.draws is Draws.WITHOUT_REPLACEMENT:
-                    probs = _without(probs, token)
+                    remaining = _without(remaining, token)
         added = list(range(start, len(self.tokens)))
         return rows, self.tokens[start:], added
 

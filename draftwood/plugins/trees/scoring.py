@@ -1,5 +1,4 @@
-"""The distribution that scores a deterministic tree, which need not be the distribution anyone
-samples from."""
+"""The temperature and the depth that deterministic trees are grown with."""
 
 from draftwood.core.proposals import Proposal
 from draftwood.core.values import Limits
@@ -12,10 +11,10 @@ def scored(proposal: Proposal, score_temperature: float | None) -> Proposal:
     `min_score_temperature`. Filters stay as they are. `match` stays exact whatever scores a tree
     (maths: any deterministic tree will do)."""
     own = proposal.sampling.temperature
-    wanted = (
+    chosen = (
         max(own, proposal.min_score_temperature) if score_temperature is None else score_temperature
     )
-    return proposal if wanted == own else proposal.tempered(wanted)
+    return proposal if chosen == own else proposal.tempered(chosen)
 
 
 def depth_limit(proposal: Proposal, limits: Limits) -> int:

@@ -122,5 +122,5 @@ def test_other_drafters_are_refused_before_loading(tree: str, rule: str) -> None
             "verifier": {"use": rule},
         }
     )
-    with pytest.raises(CompositionError, match=f"'{tree}' grows from mixture distributions"):
+    with pytest.raises(CompositionError, match=f"'{tree}' grows from mixture proposals"):
         check_composition(config)

@@ -29,8 +29,8 @@ class Continuations(LookupProposal):
     vocab_size: int
 
     def following(self, path: Gram) -> list[tuple[int, float]]:
-        found = self.index.following(self.recent + path, self.width)
-        return [(token, math.log(chance)) for token, chance in found]
+        candidates = self.index.following(self.recent + path, self.width)
+        return [(token, math.log(chance)) for token, chance in candidates]
 
 
 class NgramSession(DraftSession):
@@ -50,7 +50,7 @@ class NgramSession(DraftSession):
 class Ngram(Drafter):
     """Proposes what followed earlier occurrences of the text's last tokens, and of each path's.
 
-    It guesses and has no distribution, so `match` is the verifier that serves it best.
+    Its proposals have no distribution, so `match` is the verifier for it.
     """
 
     def __init__(self, options: NgramOptions | None = None) -> None:

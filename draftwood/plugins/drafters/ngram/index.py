@@ -1,8 +1,8 @@
 """What followed each context of a text so far, and how often that was right. Imports no torch.
 
 Prediction by partial matching (Cleary and Witten 1984): the longest context that occurred before
-speaks first, and shorter ones share what it leaves. How much it leaves, its escape, is not set by
-a rule but learnt from how often contexts of its length were right (Bloom 1998). Adding a token and
+comes first, and shorter ones share the probability that it leaves. That probability, its escape,
+is learnt from how often contexts of its length were right (Bloom 1998). Adding a token and
 looking a context up both cost a few dictionary look-ups, however long the text is.
 """
 
@@ -16,28 +16,32 @@ WIDTH = 8
 """Different tokens remembered after one context, the latest: no look-up grows with the text."""
 
 FADE = 0.8
-"""Weight of an occurrence once its context has occurred again: text changes its mind."""
+"""Weight of an occurrence once its context has occurred again: recent text counts more."""
 
 MEMORY = 0.95
 """Weight of a trial once a context of its length was tried again: about twenty are remembered."""
 
 PRIOR = 4.0
-"""Trials that the starting belief counts for."""
+"""Trials that the prior counts for."""
 
 FLOOR = 1e-3
-"""Chance below which what shorter contexts say is not looked at."""
+"""Remaining probability below which shorter contexts are not read."""
 
 
 @define
-class Record:
-    """How often a token was among those that a kind of context knew. hits, trials: faded counts,
-    the prior's included."""
+class HitRate:
+    """How often the next token was among the followers of a kind of context.
+
+    Attributes:
+        hits: Decayed count of such tokens, the prior's included.
+        trials: Decayed count of all tokens, the prior's included.
+    """
 
     hits: float
     trials: float
 
     @classmethod
-    def believing(cls, chance: float) -> "Record":
+    def from_prior(cls, chance: float) -> "HitRate":
         return cls(chance * PRIOR, PRIOR)
 
     @property
@@ -48,8 +52,8 @@ class Record:
         self.hits = MEMORY * self.hits + hit
         self.trials = MEMORY * self.trials + 1.0
 
-    def copy(self) -> "Record":
-        return Record(self.hits, self.trials)
+    def copy(self) -> "HitRate":
+        return HitRate(self.hits, self.trials)
 
 
 @define(eq=False)
@@ -66,18 +70,18 @@ class SuffixIndex:
     confidence: float
     ids: list[int] = field(factory=list)
     followers: dict[Gram, dict[int, float]] = field(factory=dict)
-    leading: dict[int, Record] = field(init=False)
-    behind: dict[int, Record] = field(init=False)
+    leading: dict[int, HitRate] = field(init=False)
+    behind: dict[int, HitRate] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         lengths = range(self.shortest, self.longest + 1)
-        self.leading = {n: Record.believing(self.confidence) for n in lengths}
-        self.behind = {n: Record.believing(1.0 - self.confidence) for n in lengths}
+        self.leading = {n: HitRate.from_prior(self.confidence) for n in lengths}
+        self.behind = {n: HitRate.from_prior(1.0 - self.confidence) for n in lengths}
 
     def add(self, token: int) -> None:
-        """The text goes on with `token`: learn how well it was foreseen, then that it came."""
+        """Append a token: update the hit rates of its contexts, then their followers."""
         context = tuple(self.ids[-self.longest :])
-        for record, fresh in self._speaking(context):
+        for record, fresh in self._suffixes(context):
             record.add(hit := token in fresh)
             if hit:
                 break
@@ -90,7 +94,7 @@ class SuffixIndex:
         equal ones by token id. What the chances leave is for tokens never seen there."""
         left = 1.0
         found: dict[int, float] = {}
-        for record, fresh in self._speaking(tuple(context[-self.longest :])):
+        for record, fresh in self._suffixes(tuple(context[-self.longest :])):
             share = left * record.chance / sum(fresh.values())
             found |= {token: share * count for token, count in fresh.items()}
             left *= 1.0 - record.chance
@@ -105,7 +109,7 @@ class SuffixIndex:
         twin.behind = {n: record.copy() for n, record in self.behind.items()}
         return twin
 
-    def _speaking(self, context: Gram) -> Iterator[tuple[Record, dict[int, float]]]:
+    def _suffixes(self, context: Gram) -> Iterator[tuple[HitRate, dict[int, float]]]:
         """Of each suffix of `context` that occurred before, longest first: its record, and the
         counts of the followers that no longer one named. Suffixes that add none are left out."""
         named: dict[int, float] = {}
@@ -122,9 +126,9 @@ class SuffixIndex:
 
     @staticmethod
     def _count(counts: dict[int, float], token: int) -> None:
-        again = counts.pop(token, 0.0)
+        count = counts.pop(token, 0.0)
         for other in counts:
             counts[other] *= FADE
-        counts[token] = FADE * again + 1.0
+        counts[token] = FADE * count + 1.0
         if len(counts) > WIDTH:
             del counts[next(iter(counts))]

@@ -63,7 +63,7 @@ def table(seed: int, width: int) -> Any:
     depth=st.integers(0, 3),
     nodes=st.integers(0, 9),
 )
-def test_a_promise_is_the_mass_of_the_best_paths(
+def test_expected_tokens_are_the_mass_of_the_best_paths(
     seed: int, width: int, depth: int, nodes: int
 ) -> None:
     following = table(seed, width)
@@ -76,7 +76,7 @@ def test_a_promise_is_the_mass_of_the_best_paths(
     assert expected_tokens(following, depth, nodes) == pytest.approx(expected)
 
 
-def test_what_is_unknown_is_asked_and_what_does_not_pay_is_not_until_long_after() -> None:
+def test_skipped_sources_are_reprobed_after_12_rounds() -> None:
     low, high = 1.0, BAND_EDGES[-1] + 1.0
     gain = MarginalGain()
     assert gain.pays(high, 100.0)
@@ -144,7 +144,7 @@ def decoded(
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_the_text_does_not_depend_on_who_was_asked(temperature: float) -> None:
+def test_the_text_does_not_depend_on_skipped_sources(temperature: float) -> None:
     prompt = RECORDS[0]["prompt"]
     texts, asked = zip(
         *(decoded(prompt, price, temperature) for price in (0.0, 0.3, 1e9)), strict=True
@@ -156,7 +156,7 @@ def test_the_text_does_not_depend_on_who_was_asked(temperature: float) -> None:
     assert sum(asked[2]) <= sum(asked[1])
 
 
-def test_what_asking_added_is_what_all_promise_beyond_the_free_ones() -> None:
+def test_gain_is_what_all_sources_expect_beyond_the_lookups() -> None:
     drafter = union()
     engine = Engine(shared_target(), Match(), drafter, BestFirst(BestFirstOptions()), Priced(1e9))
     options = GenerationOptions(max_new_tokens=24, temperature=0.0, eos_token_id=())
@@ -170,7 +170,7 @@ def test_what_asking_added_is_what_all_promise_beyond_the_free_ones() -> None:
     assert 0.3 < max(added) < 7.0
 
 
-def test_a_source_that_is_asked_late_has_every_token_once_in_order() -> None:
+def test_skipped_sources_receive_every_token_once_in_order() -> None:
     taken: list[int] = []
 
     class Taking:

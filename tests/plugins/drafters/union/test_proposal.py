@@ -61,7 +61,7 @@ def probs(proposal: Proposal, *path: int) -> list[float]:
     return found
 
 
-def test_a_path_is_believed_of_those_that_gave_it_chance() -> None:
+def test_path_weights_follow_the_sources_joint_probability() -> None:
     """By hand: the joint chance of a path is the weighted sum of its chances in the sources."""
     one = factorized([[0.8, 0.1, 0.1], [0.5, 0.5, 0.0]])
     two = factorized([[0.2, 0.8, 0.0], [0.0, 0.1, 0.9]])
@@ -82,7 +82,7 @@ def test_twice_the_same_source_is_the_source() -> None:
         assert probs(both, *path) == pytest.approx(probs(source, *path))
 
 
-def test_a_silent_source_has_no_part_and_keeps_its_weight() -> None:
+def test_inactive_sources_do_not_mix_and_keep_their_weight() -> None:
     lookup = LookupPaths(((0, 1),), Sampling(1.0), 3, confidence=0.7)
     short = factorized([[0.6, 0.2, 0.2]])
     both = union(lookup, short)
@@ -136,7 +136,7 @@ def test_a_tree_grown_on_the_host_is_the_one_of_whole_distributions(
     assert sorted(map(tuple, paths(one))) == sorted(map(tuple, paths(two)))
 
 
-def test_a_tree_is_scored_as_warm_as_the_surest_source_wants() -> None:
+def test_min_score_temperature_is_the_highest_of_the_sources() -> None:
     distributions = {
         form: toy_proposal(form, 1, Sampling(1.0)) for form in ("markov", "factorized")
     }  # type: ignore[arg-type]
@@ -215,7 +215,7 @@ def test_the_output_distribution_is_the_targets(temperature: float, filters: str
         cell.check(drafter=drafter())
 
 
-def test_trust_goes_to_the_source_that_was_right_and_comes_back() -> None:
+def test_weight_moves_to_the_source_that_was_right_and_back() -> None:
     weights = SourceWeights.even(2)
     for _ in range(10):
         weights = weights.learn([0.9, 0.1])
@@ -228,7 +228,7 @@ def test_trust_goes_to_the_source_that_was_right_and_comes_back() -> None:
     )
 
 
-def test_a_silent_source_is_not_judged() -> None:
+def test_sources_without_a_distribution_keep_their_learnt_weight() -> None:
     weights = SourceWeights.even(3)
     for _ in range(10):
         weights = weights.learn([0.9, 0.1, None])
@@ -284,10 +284,10 @@ def test_a_union_commits_no_less_than_its_better_source() -> None:
         assert both >= 0.95 * max(alone)
 
 
-def test_one_source_is_no_union() -> None:
+def test_a_union_of_one_source_is_refused() -> None:
     with pytest.raises(
         ValueError,
-        match="at least two sources; choices: dblast, dflash, draft_model, eagle3, ngram$",
+        match=r"at least two sources; choices: dblast, dflash, draft_model, eagle3, ngram$",
     ):
         UnionOptions.of(ngram=NgramOptions())
     with pytest.raises(ConfigError, match="at least two sources"):
