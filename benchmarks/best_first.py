@@ -64,7 +64,7 @@ def main() -> None:
     if arguments.json:
         print(json.dumps({"threads": arguments.threads, "cases": rows}))  # noqa: T201
         return
-    print(f"{'nodes':>6}  {'logits':>10}  {'heap':>9}  {'by_level':>9}")  # noqa: T201
+    print(f"{'nodes':>6}  {'logits':>10}  {'search':>9}  {'by_level':>9}")  # noqa: T201
     for row in rows:
         size = "{} x {}".format(*row["logits"])
         print(  # noqa: T201

@@ -147,7 +147,7 @@ def test_every_prefix_is_the_best_tree_of_its_size(proposal: Proposal, nodes: in
 
 
 @given(factorized_distributions(reduced=False), st.integers(1, 4))
-def test_no_tree_of_any_shape_has_a_higher_surrogate(
+def test_no_tree_of_any_shape_has_more_expected_tokens(
     proposal: FactorizedProposal, nodes: int
 ) -> None:
     best = float(grow(proposal, Limits(nodes)).expected_tokens()[-1])
@@ -169,7 +169,9 @@ def test_a_breadth_first_tree_is_not_the_best() -> None:
 
 
 @given(tree_distributions(), st.integers(1, 40))
-def test_the_surrogate_is_concave_and_scores_never_increase(proposal: Proposal, nodes: int) -> None:
+def test_expected_tokens_are_concave_and_scores_never_increase(
+    proposal: Proposal, nodes: int
+) -> None:
     tree = grow(proposal, Limits(nodes))
     gains = tree.expected_tokens().diff()
     assert float(tree.expected_tokens()[0]) == 1.0
@@ -277,15 +279,15 @@ def test_a_pass_per_level_proposal_advances_only_what_may_be_kept_and_asks_first
     assert advanced[1] < 6
 
 
-def test_a_level_that_can_add_nothing_is_not_asked_for() -> None:
+def test_a_level_that_can_add_nothing_is_not_expanded() -> None:
     advanced: list[int] = []
     proposal = PerLevel(factorized([[0.5, 0.5], [0.5, 0.5], [0.5, 0.5]]), advanced)
     grow(proposal, Limits(2))
     assert advanced == []
 
 
-def test_a_node_that_cannot_pay_for_its_place_is_not_gone_on_from() -> None:
-    """Floors as a controller gives them, the first node excepted: the tree is the one that a heap
+def test_nodes_below_their_floor_are_not_expanded() -> None:
+    """Floors as a controller gives them, the first node excepted: the tree is the one that a search
     grows, and passes are run for its nodes alone."""
     distributions = [[0.6, 0.3, 0.1]] * 4
     for floor in (0.05, 0.2, 0.4, 0.99):
@@ -295,7 +297,7 @@ def test_a_node_that_cannot_pay_for_its_place_is_not_gone_on_from() -> None:
         assert listed(tree) == listed(grow(factorized(distributions), limits, form="search"))
         assert sum(advanced) <= tree.nodes
     assert tree.nodes == 1
-    # Negative control: without floors thirty nodes are kept, and more gone on from.
+    # Negative control: without floors thirty nodes are kept, and more are expanded.
     advanced = []
     assert grow(PerLevel(factorized(distributions), advanced), Limits(30)).nodes == 30
     assert sum(advanced) > 20
@@ -329,12 +331,12 @@ def test_scores_come_from_a_warmer_distribution_than_a_cold_request() -> None:
     pairs = MarkovProposal(
         torch.tensor([[0, 1, 2]]), logits[0], logits.new_empty(0, 3, 3), Sampling(0.3), 3, 1.3
     )
-    for temperature, asked, wanted in ((0.3, None, 1.3), (1.5, None, 1.5), (0.3, 0.7, 0.7)):
+    for temperature, requested, expected in ((0.3, None, 1.3), (1.5, None, 1.5), (0.3, 0.7, 0.7)):
         probs = evolve(pairs, sampling=Sampling(temperature))
-        grown = BestFirst(BestFirstOptions(score_temperature=asked)).grow(
+        grown = BestFirst(BestFirstOptions(score_temperature=requested)).grow(
             0, probs, Limits(3), always, Seeded(0)
         )
-        assert torch.allclose(grown.log_rho[1:].float(), (logits[0] / wanted).log_softmax(-1))
+        assert torch.allclose(grown.log_rho[1:].float(), (logits[0] / expected).log_softmax(-1))
     # Negative control: without a warmer distribution a greedy request has a chain of certain
     # tokens.
     assert not torch.allclose(scores(0.0, None)[:1], torch.zeros(1))

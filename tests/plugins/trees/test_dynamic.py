@@ -118,17 +118,17 @@ def test_every_prefix_is_a_tree_and_limits_hold(
 
 def test_a_level_advances_the_beam_alone_and_asks_first() -> None:
     advanced: list[int] = []
-    asked: list[int] = []
+    sizes: list[int] = []
 
     def twice(tree: TokenTree) -> bool:
-        asked.append(tree.validate().nodes)
-        return len(asked) < 3
+        sizes.append(tree.validate().nodes)
+        return len(sizes) < 3
 
     proposal = PerLevel(factorized([[0.4, 0.3, 0.2, 0.1]] * 5), advanced)
     policy = Dynamic(DynamicOptions(top_k=2, depth=5, total_tokens=100, score_temperature=1.0))
     tree = policy.grow(0, proposal, ROOMY, twice, Seeded(0))
     assert advanced == [2, 2]
-    assert asked == [2, 6, 10]
+    assert sizes == [2, 6, 10]
     assert tree.nodes == 10
 
 

@@ -1,4 +1,4 @@
-"""Static trees and chains: the shape that was asked for, best nodes first."""
+"""Static trees and chains: the requested shape, best nodes first."""
 
 from collections import Counter
 
@@ -82,7 +82,7 @@ def test_a_complete_shape_is_the_best_first_tree(proposal: Proposal, nodes: int)
 
 
 @given(tree_distributions(), st.integers(1, 30), st.integers(1, 5))
-def test_prefixes_are_trees_and_the_surrogate_is_concave(
+def test_prefixes_are_trees_and_expected_tokens_are_concave(
     proposal: Proposal, nodes: int, depth: int
 ) -> None:
     tree = static(proposal, Limits(nodes, depth))

@@ -103,7 +103,7 @@ def test_a_longer_context_speaks_before_a_more_frequent_short_one() -> None:
     assert index_of(ids, longest=1).following(ids, 1)[0][0] == 8  # negative control
 
 
-def test_a_text_that_keeps_its_word_is_believed_and_one_that_does_not_is_not() -> None:
+def test_probabilities_follow_how_regular_the_text_is() -> None:
     regular = index_of([0, 1, 2, 3] * 12)
     assert regular.following([0, 1, 2, 3], 1) == [(0, pytest.approx(1.0, abs=0.05))]
     wild = SuffixIndex(1, 2, 0.7)
@@ -198,9 +198,11 @@ def pipeline(**options: int) -> Pipeline:
 def test_repeating_text_is_decoded_faster_and_is_the_same(
     temperature: float, continuations: int
 ) -> None:
-    asked = {"temperature": temperature, "seed": 1, "max_new_tokens": 80}
-    result = pipeline(continuations=continuations).generate([1, 2, 3], **asked)
-    assert result.tokens == Pipeline(OracleTarget(V, periodic)).generate([1, 2, 3], **asked).tokens
+    options = {"temperature": temperature, "seed": 1, "max_new_tokens": 80}
+    result = pipeline(continuations=continuations).generate([1, 2, 3], **options)
+    assert (
+        result.tokens == Pipeline(OracleTarget(V, periodic)).generate([1, 2, 3], **options).tokens
+    )
     assert result.stats.accepted > 20
     assert result.stats.rejected > 0
 

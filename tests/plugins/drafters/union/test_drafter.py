@@ -146,14 +146,14 @@ def decoded(
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_the_text_does_not_depend_on_skipped_sources(temperature: float) -> None:
     prompt = RECORDS[0]["prompt"]
-    texts, asked = zip(
+    texts, passes = zip(
         *(decoded(prompt, price, temperature) for price in (0.0, 0.3, 1e9)), strict=True
     )
     assert texts[0] == texts[1] == texts[2]
-    assert set(asked[0]) == {1}  # without a price all are asked
-    # With one that nothing pays, a kind of round is asked about once at first, and seldom again.
-    assert 0 < sum(asked[2]) < 0.6 * len(asked[2])
-    assert sum(asked[2]) <= sum(asked[1])
+    assert set(passes[0]) == {1}  # without a price all sources run
+    # With one that nothing pays, each band is probed once at first, and seldom again.
+    assert 0 < sum(passes[2]) < 0.6 * len(passes[2])
+    assert sum(passes[2]) <= sum(passes[1])
 
 
 def test_gain_is_what_all_sources_expect_beyond_the_lookups() -> None:
@@ -199,7 +199,7 @@ def test_skipped_sources_receive_every_token_once_in_order() -> None:
     assert taken == [5, 6, 7, 8] * 2
     for start in range(0, 600, 100):
         commit(list(range(start, start + 100)))
-    assert taken[8:] == list(range(600))  # memory has a limit, asked or not
+    assert taken[8:] == list(range(600))  # pending tokens are limited
 
 
 def test_rounds_count_the_passes_of_the_drafters_model() -> None:

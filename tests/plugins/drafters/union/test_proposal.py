@@ -196,7 +196,7 @@ def test_filters_take_whole_distributions() -> None:
 
 
 def drafter() -> OracleDrafter:
-    """A toy union of three forms of distribution, one of them silent off its paths."""
+    """A toy union of three forms of distribution, one of them inactive off its paths."""
 
     def propose(prefix: tuple[int, ...], sampling: Sampling) -> Proposal:
         own = Sampling(sampling.temperature)
