@@ -144,6 +144,15 @@ SECTIONS: Mapping[str, Mapping[str, FaultKind]] = {
         ),
     },
     "What people bring": {
+        "past-a-stop": FaultKind(
+            "Something past an accepted stop is computed: a grammar is called after its end, a "
+            "bonus is drawn"
+        ),
+        "in-place-processor": FaultKind("A logits processor that writes to its scores fails"),
+        "token-grouping": FaultKind("Text or stops depend on how tokens were grouped into rounds"),
+        "silent-argument": FaultKind(
+            "An argument of the wrong kind is accepted: bytes, 1.9 or True as a token, 5 as a flag"
+        ),
         "rope-switch": FaultKind(
             "Rotary settings are read at the top level only, and text differs past the length at "
             "which an embedding rescales"

@@ -51,7 +51,7 @@ def text_tree(stats: "RoundStats", decode: Decode) -> "Tree":
     def grow(branch: Tree, node: int) -> None:
         for child in tree.children[node]:
             grow(branch.add(label(child)), child)
-        if node == stats.verdict.accepted[-1]:
+        if node == stats.verdict.accepted[-1] and stats.verdict.bonus is not None:
             bonus = visible(decode([stats.verdict.bonus]))
             branch.add(Text(f"{bonus}  bonus", style="bold yellow"))
 
@@ -154,8 +154,9 @@ def _round_svg(stats: "RoundStats", decode: Decode, top: float) -> tuple[str, in
         if node:
             edge(places[tree.parent_list[node]], places[node], colour, 2 if taken else 1)
         box(places[node], tree.token_list[node], f"{rho[node]:.2f}" if node else "", colour, taken)
-    edge(places[last], bonus, BONUS, 2)
-    box(bonus, stats.verdict.bonus, "bonus", BONUS, bold=True)
+    if stats.verdict.bonus is not None:
+        edge(places[last], bonus, BONUS, 2)
+        box(bonus, stats.verdict.bonus, "bonus", BONUS, bold=True)
     columns = max([bonus.column, *tree.depth_list]) + 1
     label = f'<text class="small" x="{MARGIN}" y="{top:g}">{escape(caption(stats))}</text>'
     width = 2 * MARGIN + (columns - 1) * COLUMN + BOX

@@ -37,7 +37,7 @@ from draftwood.core.processes import broadcast_from_rank0
 from draftwood.core.proposals import Proposal
 from draftwood.core.randomness import Randomness
 from draftwood.core.stats import RequestStats
-from draftwood.core.stopping import Length, StopRule, append_until_stop
+from draftwood.core.stopping import EndOfText, Length, StopRule, append_until_stop
 from draftwood.core.stopwatch import Stopwatch, device_marks
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Forwarded, Limits, RoundContext, RoundStats, Timings, Verdict
@@ -103,6 +103,16 @@ class Run:
     def new_ids(self) -> list[int]:
         """Committed tokens without the prompt."""
         return self.ids[self.prompt_length :]
+
+    @property
+    def end_tokens(self) -> frozenset[int]:
+        """Tokens after which the text always ends."""
+        rules = (rule for rule in self.request.stops if isinstance(rule, EndOfText))
+        return frozenset().union(*(rule.ids for rule in rules))
+
+    def stops_after(self, ids: Sequence[int]) -> bool:
+        """Whether one of the request's stop rules ends the text after these ids."""
+        return any(rule(ids, self.prompt_length) for rule in self.request.stops)
 
     def fork(self) -> "Run":
         """An independent copy; both can be stepped from here."""
@@ -321,6 +331,7 @@ class Engine:
         grow = self.tree.grow
         tree = call(TokenTree, grow, run.ids[-1], proposal, limits, controlled.should_expand, rng)
         self._check_tree(run, tree, limits)
+        tree = tree.without_descendants(run.end_tokens)
         watch.lap("grow")
         return tree
 
@@ -354,6 +365,7 @@ class Engine:
             run.request.options.sampling,
             run.request.processors,
             run.stats.rounds,
+            run.stops_after if run.request.stops else None,
         )
 
     def _judge(
@@ -373,11 +385,13 @@ class Engine:
             raise error
         if limits and tree.tokens.device.type != "cpu":  # the verdict's copy included its columns
             self._check_tree(run, tree, limits)
-        self._check_verdict(tree, verdict)
+        self._check_verdict(tree, distributions, verdict)
         run.stats.near_ties += verdict.near_ties
         return verdict
 
-    def _check_verdict(self, tree: TokenTree, verdict: Verdict) -> None:
+    def _check_verdict(
+        self, tree: TokenTree, distributions: TargetDistributions, verdict: Verdict
+    ) -> None:
         """Raise PluginError unless the verdict is a path from the anchor and a token after it."""
         path = verdict.accepted
         if path[:1] != (0,) or any(
@@ -386,7 +400,11 @@ class Engine:
         ):
             reason = f"accepted nodes {path}, which are not a path from the anchor"
             raise plugin_error(self.verifier.judge, reason)
-        if not 0 <= verdict.bonus < self.target.vocab_size:
+        if verdict.bonus is None:
+            if not distributions.ends(path[-1]):
+                reason = f"chose no bonus token after node {path[-1]}, which does not end the text"
+                raise plugin_error(self.verifier.judge, reason)
+        elif not 0 <= verdict.bonus < self.target.vocab_size:
             reason = f"chose bonus token {verdict.bonus}, which is outside the vocabulary"
             raise plugin_error(self.verifier.judge, reason)
 
@@ -395,7 +413,7 @@ class Engine:
     ) -> tuple[tuple[int, ...], tuple[float, ...] | None]:
         """Append the verdict's tokens up to the earliest stop; return those that were kept."""
         drafts = [tree.token_list[node] for node in verdict.accepted[1:]]
-        tokens = [*drafts, verdict.bonus]
+        tokens = drafts if verdict.bonus is None else [*drafts, verdict.bonus]
         rules: tuple[StopRule, ...] = (*run.request.stops, run.length)
         before = len(run.ids)
         run.finish_reason = append_until_stop(rules, run.ids, tokens, run.prompt_length)

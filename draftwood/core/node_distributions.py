@@ -28,6 +28,7 @@ class TargetDistributions(NodeDistributions):
         sampling: Temperature and filters.
         processors: Applied to each node's own path.
         round_index: 0-based index of the round.
+        stops_after: Whether the text ends after these ids; called with a node's whole path.
 
     Attributes:
         processor_error: What a processor raised, if one did.
@@ -41,6 +42,7 @@ class TargetDistributions(NodeDistributions):
         sampling: Sampling,
         processors: Sequence[Processor],
         round_index: int,
+        stops_after: Callable[[list[int]], bool] | None = None,
     ) -> None:
         self.size = len(tree)
         self.greedy = sampling.greedy
@@ -50,12 +52,21 @@ class TargetDistributions(NodeDistributions):
         self._logits, self._tree, self._processors = logits, tree, processors
         # Positions count from the length that the history has now.
         self._history, self._committed = history, len(history)
+        self._stops_after = stops_after
+        self._ends: dict[int, bool] = {0: False}
         self._probs: dict[int, Tensor] = {}
         self._argmax: list[int] | None = None
         self._largest: list[float] = []
 
     def position(self, node: int) -> int:
         return self._committed + (self._tree.depth_list[node] if node else 0)
+
+    def ends(self, node: int) -> bool:
+        if self._stops_after is None:
+            return False
+        if node not in self._ends:
+            self._ends[node] = self._stops_after(self._ids(node))
+        return self._ends[node]
 
     def probs(self, node: int) -> Tensor:
         if node not in self._probs:
@@ -73,16 +84,23 @@ class TargetDistributions(NodeDistributions):
         return self._argmax[node]
 
     def scores(self) -> Tensor:
-        """(N+1, V) of all nodes; processors run on the host for every node, visited or not."""
+        """(N+1, V) of all nodes; processors run on the host for every node up to a stop."""
         if not self._processors:
             return self._logits
-        rows = []
+        rows: list[Tensor] = []
         for node in range(self.size):
+            if self.stopped(node) is not None:
+                rows.append(_single_precision(self._logits[node]))  # never drawn from
+                continue
             row = self._processed(node)
             # A row that was unusable before the processors must not look usable after them.
             usable = self._logits[node].max().isfinite() & row.max().isfinite()
             rows.append(torch.where(usable, row, torch.nan))
         return torch.stack(rows)
+
+    def stopped(self, node: int) -> int | None:
+        """The first node on the path to `node`, itself included, at which the text ends."""
+        return next((each for each in self._tree.path(node) if self.ends(each)), None)
 
     def log_probability(self, node: int, token: int) -> float:
         """log p of `token` after `node` under the model itself: no processor, temperature 1."""
@@ -98,13 +116,20 @@ class TargetDistributions(NodeDistributions):
             raise NonFiniteLogits(node, self.position(node))
         return row
 
-    def _processed(self, node: int) -> Tensor:
+    def _ids(self, node: int) -> list[int]:
+        """Prompt and committed tokens, and those on the path to `node`."""
         path = [self._tree.token_list[i] for i in self._tree.path(node)[1:]]
-        scores = _single_precision(self._logits[node])[None]
-        ids = torch.tensor([[*self._history[: self._committed], *path]], device=scores.device)
+        return [*self._history[: self._committed], *path]
+
+    def _processed(self, node: int) -> Tensor:
+        # A copy: processors may write to what they get. The target's logits are inference tensors,
+        # which can be written to in inference mode only.
         try:
-            for processor in self._processors:
-                scores = processor(ids, scores)
+            with torch.inference_mode():
+                scores = _single_precision(self._logits[node])[None].clone()
+                ids = torch.tensor([self._ids(node)], device=scores.device)
+                for processor in self._processors:
+                    scores = processor(ids, scores)
         except Exception as error:
             self.processor_error = error
             raise

@@ -17,19 +17,14 @@ divides by a number that another treats as zero."""
 
 def _whole(_: object, attribute: "Attribute[Any]", value: Any) -> None:
     """Python callers are not checked as strictly as YAML: 2.5 tokens would fail while decoding."""
-    try:
-        operator.index(value)
-    except TypeError:
-        raise TypeError(f"'{attribute.name}' must be a whole number: {value!r}") from None
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"'{attribute.name}' must be a whole number: {value!r}")
 
 
 def _ids(_: object, attribute: "Attribute[Any]", value: Any) -> None:
-    try:
-        for item in value:
-            operator.index(item)
-    except TypeError:
-        message = f"'{attribute.name}' must be a list of token ids: {value!r}"
-        raise TypeError(message) from None
+    lists = isinstance(value, Iterable) and not isinstance(value, (str, bytes))
+    if not lists or any(isinstance(i, bool) or not hasattr(i, "__index__") for i in value):
+        raise TypeError(f"'{attribute.name}' must be a list of token ids: {value!r}")
 
 
 def _texts(_: object, attribute: "Attribute[Any]", value: Any) -> None:
@@ -39,9 +34,14 @@ def _texts(_: object, attribute: "Attribute[Any]", value: Any) -> None:
         raise ValueError(f"'{attribute.name}' must be a list of texts, none empty: {value!r}")
 
 
+def _flag(_: object, attribute: "Attribute[Any]", value: Any) -> None:
+    if not isinstance(value, bool):
+        raise TypeError(f"'{attribute.name}' must be True or False: {value!r}")
+
+
 def _finite(_: object, attribute: "Attribute[Any]", value: Any) -> None:
     """Reject infinities: an infinite temperature turns logits into NaN."""
-    if not math.isfinite(value):
+    if isinstance(value, bool) or not math.isfinite(value):
         raise ValueError(f"'{attribute.name}' must be finite: {value!r}")
 
 
@@ -71,8 +71,8 @@ class Sampling:
 
     temperature: float = field(default=0.0, validator=and_(ge(0.0), _finite))
     top_k: int | None = field(default=None, validator=optional(and_(_whole, ge(1))))
-    top_p: float | None = field(default=None, validator=optional(and_(gt(0.0), le(1.0))))
-    min_p: float | None = field(default=None, validator=optional(and_(ge(0.0), le(1.0))))
+    top_p: float | None = field(default=None, validator=optional(and_(gt(0.0), le(1.0), _finite)))
+    min_p: float | None = field(default=None, validator=optional(and_(ge(0.0), le(1.0), _finite)))
 
     @property
     def greedy(self) -> bool:
@@ -105,7 +105,7 @@ class GenerationOptions(Sampling):
     eos_token_id: tuple[int, ...] | None = field(default=None, validator=optional(_ids))
     stop_strings: tuple[str, ...] = field(default=(), validator=_texts)
     seed: int | None = field(default=None, validator=optional(and_(_whole, ge(0))))
-    logprobs: bool = False
+    logprobs: bool = field(default=False, validator=_flag)
 
     @property
     def sampling(self) -> Sampling:
@@ -125,7 +125,8 @@ class GenerationOptions(Sampling):
     def override(self, changes: Mapping[str, Any]) -> "GenerationOptions":
         """These options with `changes`, by name.
 
-        A `sequence_bias` may also be Hugging Face's mapping of token ids to biases.
+        What Hugging Face takes besides is taken, too: a mapping of token ids to biases as
+        `sequence_bias`, one id as `eos_token_id`, one text as `stop_strings`.
 
         Raises:
             RequestError: An option is unknown or its value is wrong; the message names it.
@@ -136,9 +137,14 @@ class GenerationOptions(Sampling):
                 raise RequestError(
                     f"unknown generation option {name!r}; choices: {', '.join(sorted(known))}"
                 )
-        bias = changes.get("sequence_bias")
+        changes = dict(changes)
+        bias, eos = changes.get("sequence_bias"), changes.get("eos_token_id")
         if isinstance(bias, Mapping):
-            changes = {**changes, "sequence_bias": tuple(bias.items())}
+            changes["sequence_bias"] = tuple(bias.items())
+        if isinstance(eos, int) and not isinstance(eos, bool):
+            changes["eos_token_id"] = (eos,)
+        if isinstance(changes.get("stop_strings"), str):
+            changes["stop_strings"] = (changes["stop_strings"],)
         try:
             return evolve(self, **changes)
         except (TypeError, ValueError) as error:

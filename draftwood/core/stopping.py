@@ -4,10 +4,14 @@ Rules are applied to every token of an accepted run in order, so that no token p
 stop is streamed, cached or counted.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from attrs import frozen
+
+BYTE_TOKEN = re.compile(r"<0x[0-9A-Fa-f]{2}>")
+"""How tokenizers with byte fallback call a token of one byte."""
 
 StopRule = Callable[[Sequence[int], int], str | None]
 """(ids so far with the candidate last, prompt length) -> reason to stop after it, or None."""
@@ -34,7 +38,8 @@ class StopStrings:
     """Stops after the new token that completes one of the strings, across token boundaries.
 
     A character takes at most four byte-level tokens, so a window of four tokens per character
-    contains every string that ends at the last token.
+    contains every string that ends at the last token. A tokenizer with byte fallback decodes a run
+    of byte tokens as a whole, so the window never starts inside one.
     """
 
     strings: tuple[str, ...]
@@ -42,8 +47,16 @@ class StopStrings:
 
     def __call__(self, ids: Sequence[int], prompt_length: int) -> str | None:
         window = 4 * max(map(len, self.strings)) + 4
-        text = self.tokenizer.decode(ids[max(prompt_length, len(ids) - window) :])
+        start = max(prompt_length, len(ids) - window)
+        while start > prompt_length and self._is_byte(ids[start - 1]):
+            start -= 1
+        text = self.tokenizer.decode(ids[start:])
         return "stop_string" if any(string in text for string in self.strings) else None
+
+    def _is_byte(self, token: int) -> bool:
+        named = getattr(self.tokenizer, "convert_ids_to_tokens", None)
+        name = named(token) if named else None
+        return isinstance(name, str) and BYTE_TOKEN.fullmatch(name) is not None
 
 
 @frozen

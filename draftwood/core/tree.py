@@ -8,6 +8,7 @@ import torch
 from attrs import field, frozen
 from torch import Tensor
 
+from draftwood.core.devices import reads_without_sync
 from draftwood.core.draws import Draws
 from draftwood.core.errors import TreeError
 
@@ -144,6 +145,32 @@ class TokenTree:
         while (node := self.parent_list[node]) >= 0:
             path.append(node)
         return path[::-1]
+
+    def without_descendants(self, tokens: frozenset[int]) -> "TokenTree":
+        """The tree without the nodes below draft nodes of these tokens, after which a text ends.
+
+        Whether a node stays depends on the tokens above it alone, so drawn nodes keep their
+        distributions. A tree on a device is returned as it is: reading it would synchronise.
+        """
+        if not tokens or not reads_without_sync(self.tokens.device):
+            return self
+        listed, parents = self.token_list, self.parent_list
+        index, kept = {0: 0}, [0]
+        for node in range(1, len(self)):
+            parent = parents[node]
+            if parent in index and (parent == 0 or listed[parent] not in tokens):
+                index[node] = len(kept)
+                kept.append(node)
+        if len(kept) == len(self):
+            return self
+        return TokenTree.from_lists(
+            [listed[node] for node in kept],
+            [-1, *(index[parents[node]] for node in kept[1:])],
+            [self.depth_list[node] for node in kept],
+            [self.log_rho_list[node] for node in kept],
+            self.draws,
+            None if self.q is None else self.q[[node - 1 for node in kept[1:]]],
+        )
 
     def cut(self, nodes: int) -> "TokenTree":
         """The tree of the first `nodes` draft nodes.

@@ -70,17 +70,18 @@ class Forwarded:
 
 @frozen
 class Verdict:
-    """A verifier's decision. The round commits len(accepted) tokens: drafts plus bonus.
+    """A verifier's decision. The round commits the accepted drafts and the bonus.
 
     Attributes:
         accepted: Node indices of the accepted path, the anchor (0) first.
-        bonus: One more token, drawn after the last accepted node.
+        bonus: One more token, drawn after the last accepted node; None if the text ends with that
+            node (`NodeDistributions.ends`).
         near_ties: Decisions on the path that rounding could have changed, if the verifier counts
             them.
     """
 
     accepted: tuple[int, ...]
-    bonus: int
+    bonus: int | None
     near_ties: int = field(default=0, eq=False)
 
 
@@ -150,4 +151,5 @@ class RoundStats:
     def offered(self) -> int:
         """Depth of the deepest draft that the accepted path could have included."""
         last = self.verdict.accepted[-1]
-        return self.accepted + bool(self.tree.children[last])
+        further = self.verdict.bonus is not None and bool(self.tree.children[last])
+        return self.accepted + further

@@ -39,7 +39,7 @@ class AdversarialController(BudgetController[int, int]):
         self, stats: RoundStats, state: ControllerState[int, int]
     ) -> ControllerState[int, int]:
         return ControllerState(
-            (state.machine + stats.accepted) % 2, (state.request + stats.verdict.bonus) % 3
+            (state.machine + stats.accepted) % 2, (state.request + (stats.verdict.bonus or 0)) % 3
         )
 
 

@@ -17,6 +17,7 @@ from draftwood.core.engine import Engine, Request, Run
 from draftwood.core.generation import Pipeline
 from draftwood.core.node_distributions import Processor
 from draftwood.core.options import GenerationOptions
+from draftwood.core.stopping import StopRule
 from draftwood.testing.enumeration import DrawKey, Enumerating, outcomes
 from draftwood.testing.oracle import OracleTarget, Prefix, ScriptedClock
 
@@ -35,10 +36,12 @@ class Conditions(TypedDict, total=False):
     Attributes:
         options: Temperature and filters; a Pipeline's own by default, else temperature 1.
         processors: Logits processors, applied at every node.
+        stops: Rules that end a sequence before the horizon.
     """
 
     options: GenerationOptions
     processors: Sequence[Processor]
+    stops: Sequence[StopRule]
 
 
 @frozen(eq=False)
@@ -96,7 +99,8 @@ def exact_distribution(
     engine, options, processors = _resolve(pipeline, conditions)
     options = evolve(options, max_new_tokens=horizon)
     machine = engine.machine
-    request = Request(tuple(prompt), options, Enumerating(), processors)
+    stops = tuple(conditions.get("stops", ()))
+    request = Request(tuple(prompt), options, Enumerating(), processors, stops)
     level = [(1.0, _State(engine.open(request), machine))]
     probs: SequenceProbs = {}
     try:

@@ -394,7 +394,7 @@ def test_observers_are_called_after_the_rounds_tokens_were_streamed() -> None:
 # Requests ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.covers("prompt-length")
+@pytest.mark.covers("prompt-length", "silent-argument")
 def test_unknown_and_bad_options_raise_with_their_name() -> None:
     shared = pipeline(4)
     with pytest.raises(RequestError, match="unknown generation option 'temprature'"):
@@ -402,8 +402,9 @@ def test_unknown_and_bad_options_raise_with_their_name() -> None:
     bad = [
         *[("temperature", -1.0), ("top_p", 0.0), ("seed", -1), ("seed", 1.5), ("top_k", 0)],
         *[("top_k", 2.5), ("max_new_tokens", 2.5), ("max_new_tokens", "5")],
-        *[("eos_token_id", 5), ("eos_token_id", ["a"])],
-        *[("stop_strings", "end"), ("stop_strings", [""]), ("stop_strings", [5])],
+        *[("eos_token_id", ["a"]), ("eos_token_id", "5"), ("eos_token_id", [True])],
+        *[("stop_strings", ""), ("stop_strings", [""]), ("stop_strings", [5])],
+        *[("max_new_tokens", True), ("temperature", True), ("logprobs", 5), ("seed", True)],
         *[("temperature", float("inf")), ("repetition_penalty", float("inf"))],
         *[("sequence_bias", 5), ("sequence_bias", [5, 2.0]), ("sequence_bias", {5: 2.0})],
     ]
@@ -417,6 +418,11 @@ def test_a_sequence_bias_may_be_hugging_faces_mapping() -> None:
     options = GenerationOptions()
     pairs = options.override({"sequence_bias": (((5,), 2.0), ((7, 5), -1.0))})
     assert options.override({"sequence_bias": {(5,): 2.0, (7, 5): -1.0}}) == pairs
+
+
+def test_one_end_token_and_one_stop_string_need_no_list() -> None:
+    options = GenerationOptions().override({"eos_token_id": 5, "stop_strings": "end"})
+    assert (options.eos_token_id, options.stop_strings) == ((5,), ("end",))
 
 
 def test_messages_without_a_chat_template_raise() -> None:

@@ -4,9 +4,12 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import BatchEncoding
 
 from draftwood.core.errors import RequestError
 from draftwood.core.text import TextStream, encode
@@ -79,8 +82,8 @@ def test_text_that_ends_inside_a_character_is_returned_by_finish(
 
 
 def test_an_incomplete_character_is_held_back_until_finish() -> None:
-    assert pieces(Bytes(), [b"ab\xe6", b"\xbc"]) == ["", "", "ab\ufffd"]
-    assert pieces(Bytes(), [b"ab\xe6", b"\xbc", b"\xa2c"]) == ["", "", "ab漢c", ""]
+    assert pieces(Bytes(), [b"ab\xe6", b"\xbc"]) == ["ab", "", "\ufffd"]
+    assert pieces(Bytes(), [b"ab\xe6", b"\xbc", b"\xa2c"]) == ["ab", "", "漢c", ""]
 
 
 @pytest.mark.covers("streaming")
@@ -119,12 +122,39 @@ def test_the_chat_template_is_applied_once() -> None:
 
 
 @pytest.mark.parametrize(
+    "prompt",
+    [
+        torch.tensor([3, 1]),
+        torch.tensor([[3, 1]]),
+        np.array([3, 1]),
+        [np.int64(3), 1],
+        BatchEncoding(
+            {"input_ids": torch.tensor([[3, 1]]), "attention_mask": torch.ones(1, 2).long()}
+        ),
+        {"input_ids": [[3, 1]]},
+    ],
+)
+def test_ids_may_be_an_array_or_a_tokenizers_output(prompt: Any) -> None:
+    assert encode(prompt, None) == (3, 1)
+
+
+@pytest.mark.covers("silent-argument")
+@pytest.mark.parametrize(
     ("prompt", "message"),
     [
         ("text", "needs a tokenizer"),
         ([{"role": "user", "content": "hi"}], "chat template"),
-        (["a", "b"], "list of str"),
-        ([1, {"role": "user"}], "list of"),
+        (["a", "b"], "list with 'a'"),
+        ([1, {"role": "user"}], "list with {'role'"),
+        ([1.9], "list with 1.9"),
+        ([1, True], "list with True"),
+        (["12"], "list with '12'"),
+        (b"def", "got bytes"),
+        (torch.ones(2, 3, dtype=torch.long), r"got shape \(2, 3\)"),
+        (torch.ones(3), "list with 1.0"),
+        ({"ids": [1]}, "mapping with ids"),
+        ({"input_ids": [1], "pixel_values": [2]}, "not understood: .'pixel_values'"),
+        ({"input_ids": [0, 1], "attention_mask": [0, 1]}, "padded"),
     ],
 )
 def test_prompts_that_need_a_tokenizer_or_mix_kinds_raise(prompt: Any, message: str) -> None:

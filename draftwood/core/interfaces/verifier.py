@@ -41,6 +41,15 @@ class NodeDistributions(ABC):
     def argmax(self, node: int) -> int:
         """The most likely token after `node`; of equal ones the first."""
 
+    def ends(self, node: int) -> bool:
+        """Whether the text ends with this node's token if it is accepted.
+
+        A verifier that has accepted such a node is done: it returns a verdict without a bonus. It
+        reads nothing of the node's distribution and of the nodes below it, and draws nothing for
+        them, since a grammar, say, may have no token after its end.
+        """
+        return False
+
     @abstractmethod
     def position(self, node: int) -> int:
         """Absolute 0-based position of the token after `node`: the key of its draws."""

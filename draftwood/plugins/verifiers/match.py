@@ -38,4 +38,6 @@ class Match(Verifier):
             if child is None:
                 return Verdict(tuple(accepted), token)
             accepted.append(child)
+            if distributions.ends(child):
+                return Verdict(tuple(accepted), None)
             node = child

@@ -39,4 +39,6 @@ class MultiRound(Verifier):
                 bonus = rng.categorical(p, position, len(children))
                 return Verdict(tuple(accepted), bonus)
             accepted.append(child)
+            if distributions.ends(child):
+                return Verdict(tuple(accepted), None)
             node = child

@@ -35,6 +35,8 @@ class Ratio(Verifier):
             if not rng.accept(ratio(p, q, tree.token_list[child]), position):
                 return Verdict(tuple(accepted), rng.categorical(residual(p, q), position, 1))
             accepted.append(child)
+            if distributions.ends(child):
+                return Verdict(tuple(accepted), None)
             node = child
         return Verdict(
             tuple(accepted),

@@ -42,6 +42,10 @@ def _visit(
 
     potential: in [0, 1], the probability with which the path so far may still be accepted.
     """
+    position = distributions.position(node)
+    if distributions.ends(node):
+        accepted = rng.accept(potential, position, 2 * node)
+        return Verdict(tuple(tree.path(node)), None) if accepted else None
     p = distributions.probs(node)
     for child in tree.children[node]:
         assert tree.q is not None
@@ -51,7 +55,6 @@ def _visit(
         if verdict is not None:
             return verdict
         potential, p = rejected(potential, p, q)
-    position = distributions.position(node)
     if node == 0 or rng.accept(potential, position, 2 * node):
         return Verdict(tuple(tree.path(node)), rng.categorical(p, position, 2 * node + 1))
     return None

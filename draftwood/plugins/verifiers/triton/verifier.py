@@ -104,9 +104,13 @@ class Triton(Verifier):
             distributions.scores(), distributions.sampling, tree, rng, distributions.position(0)
         )
         count, bonus, near_ties, broken, *path = _read(judging.ruling(self.options.rule), tree)
+        accepted = path[:count]
+        stop = next((i for i, node in enumerate(accepted) if distributions.ends(node)), None)
+        if stop is not None:  # the kernel walks on; what it decided past a stop is dropped
+            return Verdict(tuple(accepted[: stop + 1]), None, near_ties)
         if broken >= 0:
             raise NonFiniteLogits(broken, distributions.position(broken))
-        return Verdict(tuple(path[:count]), bonus, near_ties)
+        return Verdict(tuple(accepted), bonus, near_ties)
 
 
 def _read(ruling: Tensor, tree: TokenTree) -> list[int]:
