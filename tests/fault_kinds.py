@@ -149,6 +149,14 @@ SECTIONS: Mapping[str, Mapping[str, FaultKind]] = {
             "bonus is drawn"
         ),
         "in-place-processor": FaultKind("A logits processor that writes to its scores fails"),
+        "ignored-model-input": FaultKind(
+            "custom_generate drops model inputs that change the text: images, positions, "
+            "embeddings, a soft prompt"
+        ),
+        "generation-defaults": FaultKind(
+            "The checkpoint's own generation settings are ignored, or honoured on one side of a "
+            "comparison only"
+        ),
         "token-grouping": FaultKind("Text or stops depend on how tokens were grouped into rounds"),
         "silent-argument": FaultKind(
             "An argument of the wrong kind is accepted: bytes, 1.9 or True as a token, 5 as a flag"

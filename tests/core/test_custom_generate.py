@@ -234,6 +234,57 @@ def test_unsupported_calls_raise_and_the_pipeline_stays_usable() -> None:
     assert torch.equal(generate(custom_generate=custom, count=12), expected)
 
 
+@pytest.mark.covers("ignored-model-input")
+@pytest.mark.parametrize(
+    ("inputs", "named"),
+    [
+        ({"position_ids": torch.arange(3, 3 + len(PROMPT))[None]}, "position_ids"),
+        ({"inputs_embeds": torch.zeros(1, len(PROMPT), 32)}, "inputs_embeds"),
+        ({"pixel_values": torch.zeros(1, 3, 4, 4)}, "pixel_values"),
+        ({"image_grid_thw": torch.ones(1, 3), "mm_token_type_ids": torch.ones(1, 2)}, "image_grid"),
+    ],
+)
+def test_model_inputs_that_would_change_the_text_are_refused_by_name(
+    inputs: dict[str, Any], named: str
+) -> None:
+    custom = drafting_pipeline(generate(count=12)[0].tolist()).custom_generate()
+    prompt, config = torch.tensor([PROMPT]), model().generation_config
+    with pytest.raises(RequestError, match=named):
+        custom(model(), prompt, LogitsProcessorList(), StoppingCriteriaList(), config, **inputs)
+
+
+@pytest.mark.covers("ignored-model-input")
+@pytest.mark.parametrize("where", ["on the model", "in a class"])
+def test_inputs_that_a_model_prepares_its_own_way_are_refused(where: str) -> None:
+    own = make_model()
+
+    def prepare(input_ids: Any, attention_mask: Any = None, **options: Any) -> Any:
+        raise AssertionError("the model's own preparation is not needed to refuse it")
+
+    if where == "on the model":
+        own.prepare_inputs_for_generation = prepare
+    else:
+        methods = {"prepare_inputs_for_generation": staticmethod(prepare)}
+        own.__class__ = type("Own", (type(own),), methods)
+    custom = Pipeline(own).custom_generate()
+    with pytest.raises(RequestError, match="prepare_inputs_for_generation of its own"):
+        generate(on=own, custom_generate=custom)
+
+
+@pytest.mark.covers("ignored-model-input")
+def test_an_adapter_in_the_layers_decodes_inside_pefts_generate() -> None:
+    peft = pytest.importorskip("peft")
+    adapter = peft.LoraConfig(r=4, init_lora_weights=False, target_modules=["q_proj", "v_proj"])
+    adapted = peft.get_peft_model(make_model(), adapter).double().eval()
+    options: dict[str, Any] = {"max_new_tokens": 12, "do_sample": False, "pad_token_id": 0}
+    prompt = torch.tensor([PROMPT])
+    expected = adapted.generate(input_ids=prompt, **options)
+    custom = Pipeline(adapted).custom_generate()
+    found = adapted.generate(input_ids=prompt, custom_generate=custom, **options)
+    assert torch.equal(found, expected)
+    assert not torch.equal(expected, generate(count=12))
+
+
 def test_plain_generate_is_unchanged_after_custom_generate() -> None:
     before = generate()
     pipeline = drafting_pipeline(before[0].tolist())

@@ -25,6 +25,11 @@ REFUSED = {
 }
 """Generation settings that this decoding cannot honour, each with its value when it is off."""
 
+CACHES = ("cache", "past_key_values")
+
+UNDERSTOOD = {"attention_mask", "position_ids", "use_cache", "logits_to_keep", *CACHES}
+"""Model inputs that `generate` prepares itself; any other one is the caller's."""
+
 
 def custom_generate(
     model: Any,
@@ -62,7 +67,7 @@ def custom_generate(
                 "this pipeline decodes another model than the one whose generate was called; "
                 "build it with load_pipeline(..., target=model)"
             )
-        _refuse(input_ids, generation_config, model_kwargs)
+        _refuse(model, input_ids, generation_config, model_kwargs)
         sampled = bool(generation_config.do_sample)
         prompt = input_ids[0].tolist()
         is_done = adapt_stopping(stopping_criteria, input_ids.device)
@@ -100,14 +105,32 @@ def custom_generate(
     return decode
 
 
-def _refuse(input_ids: Tensor, config: Any, model_kwargs: dict[str, Any]) -> None:
+def _refuse(model: Any, input_ids: Tensor, config: Any, model_kwargs: dict[str, Any]) -> None:
     """Raise RequestError for a call that this decoding cannot honour."""
+    inputs = sorted(
+        name for name, value in model_kwargs.items() if value is not None and name not in UNDERSTOOD
+    )
+    if inputs:
+        raise RequestError(
+            f"custom_generate decodes from token ids alone; it cannot honour: {', '.join(inputs)}. "
+            "Leave them out, or call generate without custom_generate"
+        )
+    prepare = getattr(model, "prepare_inputs_for_generation", None)
+    if "prepare_inputs_for_generation" in vars(model) or not _is_transformers(prepare):
+        raise RequestError(
+            f"{type(model).__name__} prepares its inputs by a prepare_inputs_for_generation of its "
+            "own (a soft prompt, say), which this decoding does not call"
+        )
     if input_ids.shape[0] != 1:
         raise RequestError(f"one prompt at a time: got a batch of {input_ids.shape[0]}")
     mask = model_kwargs.get("attention_mask")
     if mask is not None and not bool(mask.all()):
         raise RequestError("padded prompts are not supported: pass the tokens without padding")
-    caches = (model_kwargs.get(name) for name in ("cache", "past_key_values"))
+    positions = model_kwargs.get("position_ids")
+    usual = torch.arange(input_ids.shape[1], device=input_ids.device)
+    if positions is not None and not torch.equal(positions.reshape(-1), usual):
+        raise RequestError("position_ids other than 0, 1, 2, ... are not supported: leave them out")
+    caches = (model_kwargs.get(name) for name in CACHES)
     if any(cache is not None and cache.get_seq_length() for cache in caches):
         raise RequestError("a warm cache cannot be continued: the drafter has no context for it")
     refused = [
@@ -115,3 +138,7 @@ def _refuse(input_ids: Tensor, config: Any, model_kwargs: dict[str, Any]) -> Non
     ]
     if refused:
         raise RequestError(f"custom_generate cannot honour: {', '.join(refused)}")
+
+
+def _is_transformers(method: Any) -> bool:
+    return getattr(method, "__module__", "transformers").partition(".")[0] == "transformers"
