@@ -15,10 +15,13 @@ from draftwood.core.interfaces import (
     BudgetController,
     ControllerState,
     Drafter,
+    Kernels,
     Target,
     TreePolicy,
     Verifier,
 )
+from draftwood.core.kernels.available import KernelsName
+from draftwood.core.kernels.resolve import resolve_kernels
 from draftwood.core.node_distributions import Processor
 from draftwood.core.options import GenerationOptions
 from draftwood.core.processes import broadcast_from_rank0
@@ -109,11 +112,14 @@ class Pipeline:
         generation: Defaults of requests.
         observers: Called with RoundStats after each round's tokens have been returned.
         clock: Seconds; the only source of time.
+        kernels: Attention and compaction kernels for the target: an object, a name that
+            `runtime.kernels` takes, or None for the model's own attention.
 
     Raises:
         RequestError: Some of drafter, tree and controller are missing.
         PairingError: The drafter does not fit the target.
-        UnsupportedTarget: The model's state cannot be rolled back.
+        UnsupportedTarget: The model's state cannot be rolled back, or the kernels or the verifier
+            do not run on its device.
     """
 
     def __init__(
@@ -128,6 +134,7 @@ class Pipeline:
         generation: GenerationOptions | None = None,
         observers: Sequence[Observer] = (),
         clock: Callable[[], float] = time.perf_counter,
+        kernels: Kernels | KernelsName | None = None,
     ) -> None:
         if not isinstance(target, Target):
             from draftwood.core.hf import wrap_model
@@ -138,9 +145,13 @@ class Pipeline:
             verifier = match.build(match.plugin.options())
         self.target: Target = target
         self.tokenizer = tokenizer
-        self.generation = generation or GenerationOptions()
+        options = generation or GenerationOptions()
+        self.generation = options.completed_by(self.target.generation_defaults)
         self.observers = list(observers)
-        self.engine = Engine(target, verifier, drafter, tree, controller, clock)
+        kernels = resolve_kernels(
+            kernels, target.device, check=lambda found: self.target.open(kernels=found)
+        )
+        self.engine = Engine(target, verifier, drafter, tree, controller, clock, kernels)
 
     def generate(
         self,
@@ -188,7 +199,8 @@ class Pipeline:
         **changes: Any,
     ) -> Request:
         """A request for `engine.open`, for callers that step runs themselves."""
-        options = self.generation.override(changes)
+        defaults = self.target.generation_defaults
+        options = self.generation.override(changes).constrained_by(defaults)
         ids = encode(prompt, self.tokenizer)
         seed = options.seed
         if seed is None:

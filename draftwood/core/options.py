@@ -3,12 +3,21 @@
 import math
 import operator
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from attrs import Attribute, asdict, evolve, field, fields_dict, frozen
-from attrs.validators import and_, ge, gt, le, optional
+from attrs.validators import and_, ge, gt, in_, le, optional
 
 from draftwood.core.errors import RequestError
+
+CONSTRAINTS = (
+    "suppress_tokens",
+    "begin_suppress_tokens",
+    "bad_words_ids",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+)
+"""Options that follow the model's own generation config unless they are given."""
 
 GREEDY_BELOW = 1e-5
 """Temperatures below this are greedy: one threshold for drafter and target, so that no module
@@ -25,6 +34,11 @@ def _ids(_: object, attribute: "Attribute[Any]", value: Any) -> None:
     lists = isinstance(value, Iterable) and not isinstance(value, (str, bytes))
     if not lists or any(isinstance(i, bool) or not hasattr(i, "__index__") for i in value):
         raise TypeError(f"'{attribute.name}' must be a list of token ids: {value!r}")
+
+
+def _sequences(_: object, attribute: "Attribute[Any]", value: Any) -> None:
+    for item in value if isinstance(value, (list, tuple)) else [value]:
+        _ids(_, attribute, item)
 
 
 def _texts(_: object, attribute: "Attribute[Any]", value: Any) -> None:
@@ -92,6 +106,13 @@ class GenerationOptions(Sampling):
         sequence_bias: Pairs of (token ids, bias added to the last one's logit).
         eos_token_id: Token ids that end the text; None takes the model's own, () takes none.
         stop_strings: Texts that end the output; the token that completes one is kept.
+        suppress_tokens: Token ids that are never chosen; None takes the model's own, () takes none.
+        begin_suppress_tokens: Token ids that are not chosen first; None takes the model's own.
+        bad_words_ids: Sequences of token ids that are never completed; None takes the model's own.
+        forced_bos_token_id: The token after a prompt of one token; None takes the model's own.
+        forced_eos_token_id: The token at `max_new_tokens`; None takes the model's own.
+        defaults: `model` takes temperature, filters and penalties that are left at draftwood's
+            defaults from the checkpoint's generation config; `draftwood` takes none of them.
         seed: None draws one; the result names it.
         logprobs: Return the log-probability of each committed token under the model itself (no
             processor, temperature 1), as servers do.
@@ -104,6 +125,16 @@ class GenerationOptions(Sampling):
     sequence_bias: tuple[tuple[tuple[int, ...], float], ...] = field(default=(), validator=_biases)
     eos_token_id: tuple[int, ...] | None = field(default=None, validator=optional(_ids))
     stop_strings: tuple[str, ...] = field(default=(), validator=_texts)
+    suppress_tokens: tuple[int, ...] | None = field(default=None, validator=optional(_ids))
+    begin_suppress_tokens: tuple[int, ...] | None = field(default=None, validator=optional(_ids))
+    bad_words_ids: tuple[tuple[int, ...], ...] | None = field(
+        default=None, validator=optional(_sequences)
+    )
+    forced_bos_token_id: int | None = field(default=None, validator=optional(and_(_whole, ge(0))))
+    forced_eos_token_id: int | None = field(default=None, validator=optional(and_(_whole, ge(0))))
+    defaults: Literal["draftwood", "model"] = field(
+        default="draftwood", validator=in_(("draftwood", "model"))
+    )
     seed: int | None = field(default=None, validator=optional(and_(_whole, ge(0))))
     logprobs: bool = field(default=False, validator=_flag)
 
@@ -120,7 +151,30 @@ class GenerationOptions(Sampling):
             or self.repetition_penalty != 1.0
             or self.no_repeat_ngram_size
             or self.sequence_bias
+            or self.suppress_tokens
+            or self.begin_suppress_tokens
+            or self.bad_words_ids
+            or self.forced_bos_token_id is not None
+            or self.forced_eos_token_id is not None
         )
+
+    def constrained_by(self, model: Mapping[str, Any]) -> "GenerationOptions":
+        """These options with the model's own constraints where they are left to the model.
+
+        Args:
+            model: `Target.generation_defaults`.
+        """
+        own = {name: model[name] for name in CONSTRAINTS if name in model}
+        return evolve(self, **{name: own[name] for name in own if getattr(self, name) is None})
+
+    def completed_by(self, model: Mapping[str, Any]) -> "GenerationOptions":
+        """As `constrained_by`, and with the model's sampling settings if `defaults` says so."""
+        if self.defaults == "model":
+            unset = GenerationOptions()
+            names = (name for name in model if name not in CONSTRAINTS)
+            left = [name for name in names if getattr(self, name) == getattr(unset, name)]
+            return evolve(self, **{name: model[name] for name in left}).constrained_by(model)
+        return self.constrained_by(model)
 
     def override(self, changes: Mapping[str, Any]) -> "GenerationOptions":
         """These options with `changes`, by name.

@@ -14,7 +14,7 @@ from draftwood.core.errors import PairingError, RequestError
 from draftwood.core.hf.loading import load_target
 from draftwood.core.hf.target import HFTarget
 from draftwood.core.interfaces import Target
-from draftwood.core.options import GenerationOptions
+from draftwood.core.options import CONSTRAINTS, GenerationOptions
 
 
 @frozen
@@ -73,8 +73,9 @@ class HFGenerate:
             raise RequestError(
                 f"Hugging Face's generate needs a Hugging Face model, not a {type(target).__name__}"
             )
-        self.target, self.options, self.clock = target, options, clock
-        self.keywords = {**_keywords(target, options, tokenizer), **extra}
+        self.target, self.clock = target, clock
+        self.options = options.completed_by(target.generation_defaults)
+        self.keywords = {**_keywords(target, self.options, tokenizer), **extra}
 
     def __call__(self, prompt: Sequence[int], seed: int) -> Generated:
         """Decode one prompt. `seed` is used above temperature 0; torch's own state is kept."""
@@ -135,6 +136,9 @@ def _keywords(
             "top_p": 1.0 if options.top_p is None else options.top_p,
             "min_p": options.min_p,
         }
+    for name in CONSTRAINTS:
+        value = getattr(options, name)
+        keywords[name] = _listed(value) if isinstance(value, tuple) else value
     if options.min_new_tokens and eos:
         keywords["min_new_tokens"] = options.min_new_tokens
     if options.sequence_bias:
@@ -142,3 +146,8 @@ def _keywords(
     if options.stop_strings:
         keywords |= {"stop_strings": list(options.stop_strings), "tokenizer": tokenizer}
     return keywords
+
+
+def _listed(value: Any) -> Any:
+    """Tuples, nested ones too, as lists, and no list at all for an empty one."""
+    return ([_listed(item) for item in value] or None) if isinstance(value, tuple) else value

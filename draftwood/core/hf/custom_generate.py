@@ -77,6 +77,9 @@ def custom_generate(
             # The prepared processors already hold temperature and filters.
             temperature=1.0 if sampled else 0.0,
             eos_token_id=(),  # one of the stopping criteria
+            suppress_tokens=(),  # these three are among the prepared processors, too
+            begin_suppress_tokens=(),
+            bad_words_ids=(),
             seed=drawn_seed if sampled else 0,
         ).as_dict()
         del options["stop_strings"]  # the pipeline's own

@@ -137,7 +137,7 @@ class FixedForward:
     def capture(self, capturing: Capturing) -> None:
         """Capture the forward, if that can be done."""
         what = f"the forward of {self.scorer.name}"
-        self.again = capturing.captured(what, self.kernels, self._launch)
+        self.again = capturing.captured(what, self._launch)
 
     def run(self, length: int, tree: TokenTree) -> Scored:
         """The forward of a tree behind `length` rows."""

@@ -4,16 +4,21 @@ What depends on the path (penalties, n-grams, minimum length, biases) is built h
 by node on each node's own path. Temperature and filters do not; see `core.distributions`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import (
+    ForcedBOSTokenLogitsProcessor,
+    ForcedEOSTokenLogitsProcessor,
     MinNewTokensLengthLogitsProcessor,
+    NoBadWordsLogitsProcessor,
     NoRepeatNGramLogitsProcessor,
     RepetitionPenaltyLogitsProcessor,
     SequenceBiasLogitsProcessor,
+    SuppressTokensAtBeginLogitsProcessor,
+    SuppressTokensLogitsProcessor,
 )
 
 from draftwood.core.errors import RequestError
@@ -48,23 +53,48 @@ def build_processors(
         if not ids or min(ids) < 0 or (vocab_size is not None and max(ids) >= vocab_size):
             last = "" if vocab_size is None else f", 0 to {vocab_size - 1}"
             raise RequestError(f"sequence_bias: {list(ids)} is not a sequence of token ids{last}")
-    found: list[Any] = []
+    arguments = (options, prompt_length, eos, str(device))
     try:
-        if options.sequence_bias:
-            bias = [[list(ids), float(value)] for ids, value in options.sequence_bias]
-            found.append(SequenceBiasLogitsProcessor(bias))
-        if options.repetition_penalty != 1.0:
-            found.append(RepetitionPenaltyLogitsProcessor(float(options.repetition_penalty)))
-        if options.no_repeat_ngram_size:
-            found.append(NoRepeatNGramLogitsProcessor(options.no_repeat_ngram_size))
-        if options.min_new_tokens and eos:
-            minimum = options.min_new_tokens
-            found.append(
-                MinNewTokensLengthLogitsProcessor(prompt_length, minimum, eos, device=str(device))
-            )
+        return [*_by_history(*arguments), *_by_position(*arguments), *extra]
     except ValueError as error:
         raise RequestError(f"bad generation option: {error}") from error
-    return [*found, *extra]
+
+
+def _by_history(
+    options: GenerationOptions, prompt_length: int, eos: list[int], device: str
+) -> Iterator[Processor]:
+    """Processors that depend on which tokens came before."""
+    if options.sequence_bias:
+        bias = [[list(ids), float(value)] for ids, value in options.sequence_bias]
+        yield SequenceBiasLogitsProcessor(bias)
+    if options.repetition_penalty != 1.0:
+        yield RepetitionPenaltyLogitsProcessor(float(options.repetition_penalty))
+    if options.no_repeat_ngram_size:
+        yield NoRepeatNGramLogitsProcessor(options.no_repeat_ngram_size)
+    if options.bad_words_ids:
+        words = [list(ids) for ids in options.bad_words_ids]
+        yield NoBadWordsLogitsProcessor(words, eos or None)
+
+
+def _by_position(
+    options: GenerationOptions, prompt_length: int, eos: list[int], device: str
+) -> Iterator[Processor]:
+    """Processors that depend on how many tokens came before."""
+    bos = options.forced_bos_token_id
+    if options.min_new_tokens and eos:
+        minimum = options.min_new_tokens
+        yield MinNewTokensLengthLogitsProcessor(prompt_length, minimum, eos, device=device)
+    if bos is not None:
+        yield ForcedBOSTokenLogitsProcessor(bos)
+    if options.forced_eos_token_id is not None:
+        length, token = prompt_length + options.max_new_tokens, options.forced_eos_token_id
+        yield ForcedEOSTokenLogitsProcessor(length, token, device=device)
+    if options.suppress_tokens:
+        yield SuppressTokensLogitsProcessor(list(options.suppress_tokens), device=device)
+    if options.begin_suppress_tokens:
+        begin = prompt_length + (prompt_length == 1 and bos is not None)
+        tokens = list(options.begin_suppress_tokens)
+        yield SuppressTokensAtBeginLogitsProcessor(tokens, begin, device=device)
 
 
 def adapt_stopping(

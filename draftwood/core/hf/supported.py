@@ -7,6 +7,7 @@ from typing import Any
 from draftwood.core.errors import UnsupportedTarget
 from draftwood.core.hf.masks import layer_kinds
 from draftwood.core.hf.versions import accepts, text_config
+from draftwood.core.options import CONSTRAINTS
 
 ATTENTIONS = ("sdpa", "eager")
 SUPPORTED_LAYERS = ("full_attention", "sliding_attention")
@@ -54,6 +55,27 @@ def eos_token_ids(model: Any) -> frozenset[int]:
     if ids is None:
         return frozenset()
     return frozenset([ids] if isinstance(ids, int) else ids)
+
+
+def generation_defaults(model: Any) -> dict[str, Any]:
+    """The checkpoint's generation settings, by the names of GenerationOptions.
+
+    Temperature and filters are among them if the checkpoint samples by default.
+    """
+    config = model.generation_config
+    names = ["repetition_penalty", "no_repeat_ngram_size", "min_new_tokens", *CONSTRAINTS]
+    if getattr(config, "do_sample", None):
+        names += ["temperature", "top_p", "min_p", "top_k"]
+    found = {name: getattr(config, name, None) for name in names}
+    if "top_k" in found:
+        found["top_k"] = found["top_k"] or None
+        found["temperature"] = 1.0 if found["temperature"] is None else found["temperature"]
+    return {name: _frozen(value) for name, value in found.items() if value not in (None, [])}
+
+
+def _frozen(value: Any) -> Any:
+    """Lists, nested ones too, as tuples."""
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from draftwood.core.hf.parallel import whole
 from draftwood.core.hf.scorer import TreeScorer
 from draftwood.core.hf.self_check import kernel_check, self_check
 from draftwood.core.hf.session import PREFILL_CHUNK, HFSession
-from draftwood.core.hf.supported import eos_token_ids
+from draftwood.core.hf.supported import eos_token_ids, generation_defaults
 from draftwood.core.hf.taps import Taps, decoder_of
 from draftwood.core.interfaces.controller import CostProbe
 from draftwood.core.interfaces.target import Target, TargetSession
@@ -66,6 +66,7 @@ class HFTarget(Target):
         self.vocab_size, self.layers = self.scorer.vocab_size, self.scorer.layers
         self.max_context = self.scorer.max_context
         self.eos_token_ids = eos_token_ids(self.model)
+        self.generation_defaults = generation_defaults(self.model)
         self._checked_kernels: set[type] = set()
         self.graphs = choose_graphs(self.scorer, graphs)
         if check:

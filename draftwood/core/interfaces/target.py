@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -45,12 +46,15 @@ class Target(ABC):
     """A causal language model that scores trees.
 
     Attributes:
+        generation_defaults: The checkpoint's own generation settings, by the names of
+            GenerationOptions.
         vocab_size: Width V of its logits.
         max_context: Most tokens that it can hold; None if unbounded.
         eos_token_ids: Tokens that end a text by default.
         device: Where its logits are.
     """
 
+    generation_defaults: Mapping[str, Any] = {}
     vocab_size: int
     max_context: int | None
     eos_token_ids: frozenset[int]
