@@ -9,6 +9,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from draftwood.core.kernels.launches import LAUNCHES
+
 QUESTIONS = ("aten._local_scalar_dense", "aten.nonzero", "aten.equal")
 
 
@@ -44,8 +46,9 @@ def recorded(launch, replayed):
 class Quiet:
     """Kernels in torch that read lengths and trees from tensors alone, over whole buffers."""
 
-    def __init__(self):
-        self.attended = 0
+    @property
+    def attended(self):
+        return LAUNCHES.counts()["attend"]
 
     def ancestors(self, parents):
         nodes = torch.arange(len(parents))
@@ -58,7 +61,7 @@ class Quiet:
         return torch.where(words >= 2**31, words - 2**32, words).int()
 
     def attend(self, query, keys, values, mask, *, scaling, window=None, softcap=None):
-        self.attended += 1
+        LAUNCHES.add("attend")
         rows, capacity = query.shape[1], keys.shape[1]
         behind = torch.arange(capacity) - mask.context
         nodes = mask.first + rows
@@ -84,9 +87,3 @@ class Quiet:
     def compact(self, stacks, length, path):
         for stack in stacks:
             stack[:, :, :, length : length + len(path)] = stack[:, :, :, [length + i for i in path]]
-
-    def launches(self):
-        return {"attend": self.attended}
-
-    def replayed(self, launches):
-        self.attended += launches["attend"]

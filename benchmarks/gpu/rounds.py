@@ -23,6 +23,7 @@ from draftwood.core.generation import Pipeline
 from draftwood.core.hf import HFTarget
 from draftwood.core.hf.costs import chain_tree
 from draftwood.core.interfaces import Verifier
+from draftwood.core.kernels.triton.kernels import TritonKernels
 from draftwood.core.proposals import FactorizedProposal
 from draftwood.core.registry.plugin import Kind
 from draftwood.core.values import RoundStats
@@ -159,6 +160,15 @@ def _rows(model: Model, work: Work, clock: Clock, dtype: torch.dtype) -> Iterato
         yield {**row, "error": f"{type(error).__name__}: {error}"[:300]}
 
 
+@frozen(eq=False)
+class Mode:
+    """One way to run a model's rounds."""
+
+    target: HFTarget
+    verifier: Verifier
+    kernels: TritonKernels | None = None
+
+
 class Bench:
     """One model, and the ways to run it."""
 
@@ -175,9 +185,9 @@ class Bench:
         rng = random.Random(0)
         self.prompt = tuple(rng.randrange(model.vocab - 1) for _ in range(work.context))
         self.target = self._target()
-        self.modes: dict[str, tuple[HFTarget, Verifier]] = {
-            TORCH: (self.target, Match()),
-            EAGER: (self.target, Triton(TritonOptions())),
+        self.modes: dict[str, Mode] = {
+            TORCH: Mode(self.target, Match()),
+            EAGER: Mode(self.target, Triton(TritonOptions()), TritonKernels()),
         }
         self.absent: dict[str, str] = {}
         self._add_graphs()
@@ -190,7 +200,9 @@ class Bench:
         if "graphs" not in inspect.signature(HFTarget.__init__).parameters:
             self.absent[GRAPHS] = "this version of draftwood captures no forwards"
         elif self.clock.on_gpu:
-            self.modes[GRAPHS] = (self._target(graphs="on"), Triton(TritonOptions()))
+            self.modes[GRAPHS] = Mode(
+                self._target(graphs="on"), Triton(TritonOptions()), TritonKernels()
+            )
         else:
             self.absent[GRAPHS] = "graphs need a GPU"
 
@@ -200,9 +212,9 @@ class Bench:
         pipelines: dict[str, Pipeline] = {}
         found: dict[str, list[RoundStats]] = {}
         errors: dict[str, str] = {**self.absent}
-        for mode, (target, verifier) in self.modes.items():
+        for mode, way in self.modes.items():
             try:
-                pipelines[mode] = self._pipeline(target, verifier, text)
+                pipelines[mode] = self._pipeline(way, text)
                 self._request(pipelines[mode], 4)  # compiles, captures, and chooses kernels
                 found[mode] = []
             except Exception as error:  # noqa: BLE001 - one way's failure is a result
@@ -227,13 +239,14 @@ class Bench:
         result = Pipeline(self.target).generate(self.prompt, max_new_tokens=wanted, **options)
         return [*self.prompt, *result.tokens]
 
-    def _pipeline(self, target: HFTarget, verifier: Verifier, text: list[int]) -> Pipeline:
+    def _pipeline(self, way: Mode, text: list[int]) -> Pipeline:
         return Pipeline(
-            target,
+            way.target,
             Told(self.drafter, text),
             build_component(Kind.TREE, "best_first", max_nodes=self.work.nodes),
             build_component(Kind.CONTROLLER, "fixed", nodes=self.work.nodes),
-            verifier,
+            way.verifier,
+            kernels=way.kernels,
         )
 
     def _request(self, pipeline: Pipeline, new: int) -> list[RoundStats]:
@@ -266,15 +279,16 @@ class Bench:
 
     def forwards(self) -> Iterator[dict[str, Any]]:
         """T_v(N) of each way, and the two roofs that fit it best."""
-        for mode, (target, verifier) in self.modes.items():
+        for mode, way in self.modes.items():
             row = {"case": self.model.name, "kind": "forwards", "mode": mode}
             try:
-                yield {**row, **self._curve(target, verifier)}
+                yield {**row, **self._curve(way)}
             except Exception as error:  # noqa: BLE001 - one way's failure is a result
                 yield {**row, "error": f"{type(error).__name__}: {error}"[:300]}
 
-    def _curve(self, target: HFTarget, verifier: Verifier) -> dict[str, Any]:
-        session = target.open(kernels=verifier.kernels)
+    def _curve(self, way: Mode) -> dict[str, Any]:
+        target = way.target
+        session = target.open(kernels=way.kernels)
         points: list[dict[str, Any]] = []
         for context in self.work.contexts:
             session.drop()

@@ -31,7 +31,7 @@ JSON = {
     "results.*.*.budget": "{mean, max, histogram: {nodes: rounds}}",
     "results.*.*.passes": "runs of the drafter's model a round",
     "results.*.*.timings": "{stage: {seconds, share}}",
-    "results.*.*.kernels": "{name: {launches, per_round}}; empty where a verifier brings none",
+    "results.*.*.kernels": "{name: {launches, per_round}}; empty where no kernels run",
     "results.*.*.near_ties": "decisions that rounding could have changed",
     "results.*.*.peak_memory": "bytes",
     "results.*.*.same_tokens": "{promised, compared, same, largest_margin}",

@@ -69,11 +69,11 @@ def command(
     from draftwood.plugins.controllers.roofline import store
 
     config = read_pipeline(session, pipeline, settings)
-    # No drafter is needed, and a controller would measure coarsely first. The verifier stays: its
-    # kernels run the forwards.
+    # No drafter is needed, and a controller would measure coarsely first. The verifier stays: it
+    # may choose the kernels.
     alone = evolve(config, drafter=None, tree=None, controller=None)
     loaded = load_pipeline(alone, registry=session.registry)
-    costs, counted = _costs(loaded.target, loaded.engine.verifier.kernels)
+    costs, counted = _costs(loaded.target, loaded.engine.kernels)
     result = measure(costs, repeats)
     probes = [*result.fitted, *result.held_out]
     kept = store.save(costs.identity, result.model, probes)

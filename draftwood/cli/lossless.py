@@ -37,7 +37,7 @@ JSON = {
     "rounds": "of parity and distribution together",
     "accepted": "draft tokens accepted in them",
     "rejected": "rounds that ended at a rejected draft token",
-    "kernels": "{name: launches} in them, of a verifier that brings its own",
+    "kernels": "{name: launches} in them; empty where no kernels run",
 }
 PARITY_TOKENS, DISTRIBUTION_TOKENS = 64, 48
 

@@ -34,7 +34,7 @@ JSON = {
     "tokens_per_second": "new tokens by the sum of the timings",
     "speculation": "{ran, reason}: whether drafts were made, and if not, why not",
     "verifier": "name of the verifier, its rule where it has several, and what auto picked",
-    "kernels": "{name: launches} for this request, of a verifier that brings its own",
+    "kernels": "{name: launches} for this request; empty where no kernels run",
     "near_ties": "decisions that rounding could have changed, where the verifier counts them",
 }
 

@@ -62,6 +62,7 @@ def load_pipeline(
         generation=config.generation,
         observers=[observer.notify for observer in registry.observers],
         clock=clock,
+        kernels=config.kernels,
     )
 
 

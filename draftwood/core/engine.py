@@ -9,8 +9,7 @@ every controller safe for the output distribution.
 import copy
 import itertools
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attrs import astuple, define, evolve, field, frozen
@@ -24,11 +23,13 @@ from draftwood.core.interfaces import (
     Drafter,
     DraftSession,
     DraftWork,
+    Kernels,
     Target,
     TargetSession,
     TreePolicy,
     Verifier,
 )
+from draftwood.core.kernels.launches import LAUNCHES
 from draftwood.core.node_distributions import Processor, TargetDistributions
 from draftwood.core.options import GenerationOptions
 from draftwood.core.pending import Pending
@@ -53,6 +54,7 @@ class Request:
         randomness: This request's draws.
         processors: Logits processors, which may depend on the path.
         stops: Rules applied before the length limits, which the engine adds.
+        inputs: More inputs of the target's own prefill: images.
     """
 
     prompt: tuple[int, ...]
@@ -60,6 +62,7 @@ class Request:
     randomness: Randomness
     processors: tuple[Processor, ...] = ()
     stops: tuple[StopRule, ...] = ()
+    inputs: Mapping[str, Any] = field(factory=dict)
 
 
 @define(eq=False)
@@ -153,6 +156,8 @@ class Engine:
         tree: Turns proposals into trees.
         controller: Decides budgets.
         clock: Seconds; the only source of time.
+        kernels: Attention and compaction kernels for the target and for captured drafters; None
+            for the models' own attention.
 
     Attributes:
         machine: The machine part of the controller's state, shared by all requests.
@@ -172,6 +177,7 @@ class Engine:
         tree: TreePolicy | None = None,
         controller: BudgetController[Any, Any] | None = None,
         clock: Callable[[], float] = time.perf_counter,
+        kernels: Kernels | None = None,
     ) -> None:
         parts = {"drafter": drafter, "tree": tree, "controller": controller}
         missing = [name for name, part in parts.items() if part is None]
@@ -181,6 +187,7 @@ class Engine:
                 f"missing: {', '.join(missing)}"
             )
         self.target, self.tree, self.controller, self.clock = target, tree, controller, clock
+        self.kernels = kernels
         self.verifier = call(Verifier, verifier.bind, target)
         self.drafter = self._bound(drafter) if drafter else None
         self.taps = self.drafter.taps if self.drafter else ()
@@ -190,13 +197,12 @@ class Engine:
 
     def _bound(self, drafter: Drafter) -> Drafter:
         drafter = call(Drafter, drafter.bind, self.target)
-        kernels = self.verifier.kernels
-        if kernels is not None and (capturing := self.target.capturing()) is not None:
-            drafter = call(Drafter, drafter.capture, kernels, capturing)
+        if self.kernels is not None and (capturing := self.target.capturing()) is not None:
+            drafter = call(Drafter, drafter.capture, self.kernels, capturing)
         return drafter
 
     def _machine(self, controller: BudgetController[Any, Any]) -> Any:
-        costs = self.target.costs(self.clock, self.verifier.kernels)
+        costs = self.target.costs(self.clock, self.kernels)
         return call(object, controller.init, costs)
 
     def open(self, request: Request) -> Run:
@@ -215,7 +221,7 @@ class Engine:
         run = Run(
             id=next(self._ids),
             request=request,
-            session=self.target.open(self.taps, self.verifier.kernels),
+            session=self.target.open(self.taps, self.kernels),
             draft=draft,
             controller_state=call(object, self.controller.open) if self.controller else None,
             length=Length(options.max_new_tokens, self.target.max_context),
@@ -238,15 +244,10 @@ class Engine:
         run = runs[0]
         if run.finish_reason is not None:
             raise RequestError(f"request {run.id} has ended ({run.finish_reason})")
-        before = self._launches()
+        before = LAUNCHES.counts()
         step = self._round(run) if run.prefilled else self._prefill(run)
-        run.stats.kernels += self._launches() - before
+        run.stats.kernels += LAUNCHES.counts() - before
         return [step]
-
-    def _launches(self) -> Counter[str]:
-        """Launches of the verifier's kernels so far, by name."""
-        kernels = self.verifier.kernels
-        return Counter(kernels.launches() if kernels else {})
 
     def _check(self, request: Request) -> None:
         size, prompt = self.target.vocab_size, request.prompt
@@ -266,7 +267,8 @@ class Engine:
 
     def _prefill(self, run: Run) -> Step:
         watch = Stopwatch(self.clock, self._marks)
-        forwarded = run.session.prefill(run.request.prompt)
+        inputs = [run.request.inputs] if run.request.inputs else []
+        forwarded = run.session.prefill(run.request.prompt, *inputs)
         watch.lap("prefill")
         # Judging a tree of the root alone draws the first anchor with its own position's uniform.
         tree = TokenTree.root(run.ids[-1])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from draftwood.core.engine import Engine, Request, Run, Step
 from draftwood.core.errors import RequestError
@@ -181,13 +181,17 @@ class Pipeline:
         *,
         logits_processor: Sequence[Processor] = (),
         stops: Sequence[StopRule] = (),
+        model_inputs: Mapping[str, Any] | None = None,
         **changes: Any,
     ) -> Generator[Chunk, None, Generation]:
         """Decode one prompt, a chunk per step; arguments and errors are those of `generate`.
 
         Closing the iterator ends the request. `yield from` returns the Generation.
+
+        Args:
+            model_inputs: More inputs of the target's prefill, by its own names: images.
         """
-        run, seed = self._start(prompt, logits_processor, stops, changes)
+        run, seed = self._start(prompt, logits_processor, stops, changes, model_inputs)
         return self._stream(run, seed)
 
     def request(
@@ -254,8 +258,10 @@ class Pipeline:
         logits_processor: Sequence[Processor],
         stops: Sequence[StopRule],
         changes: Mapping[str, Any],
+        model_inputs: Mapping[str, Any] | None = None,
     ) -> tuple[Run, int]:
         request = self.request(prompt, logits_processor=logits_processor, stops=stops, **changes)
+        request = evolve(request, inputs=model_inputs or {})
         assert isinstance(request.randomness, Seeded)
         return self.engine.open(request), request.randomness.seed
 

@@ -26,7 +26,7 @@ class RequestStats:
         taken: By depth, how many rounds did.
         near_ties: Decisions, the prefill's included, that rounding could have changed, if the
             verifier counts them.
-        kernels: Launches by name in this request's steps, of a verifier with kernels.
+        kernels: Launches by name in this request's steps.
         seconds: By stage, the prefill included.
     """
 

@@ -14,6 +14,7 @@ from draftwood.core.draws import Draws
 from draftwood.core.engine import Engine, Request, Run, Step
 from draftwood.core.errors import NonFiniteLogits, RequestError
 from draftwood.core.interfaces import BudgetController, DraftWork, ShouldExpand, TreePolicy
+from draftwood.core.kernels.launches import LAUNCHES
 from draftwood.core.options import GenerationOptions, Sampling
 from draftwood.core.proposals import LookupPaths, Proposal
 from draftwood.core.randomness import Seeded
@@ -433,28 +434,13 @@ def test_near_ties_are_counted_for_the_request_of_their_round() -> None:
     assert [run.stats.near_ties for run in runs] == [3, 1, 4]
 
 
-class CountingKernels:
-    """Kernels that only count: each forward pass of the target, prefill included, launches one."""
-
-    def __init__(self) -> None:
-        self.count = 5  # launched before any request
-
-    def launches(self) -> dict[str, int]:
-        return {"attend": self.count}
-
-
-class MatchWithKernels(Match):
-    def __init__(self, kernels: Any) -> None:
-        super().__init__()
-        self.kernels = kernels
-
-
 class CapturingTarget(OracleTarget):
-    """A target that captures, and records the arguments of its methods."""
+    """A target that captures, records the arguments of its methods, and may launch a kernel per
+    forward pass, prefill included."""
 
-    def __init__(self, how: object, kernels: CountingKernels | None) -> None:
+    def __init__(self, how: object, launches: bool = False) -> None:
         super().__init__(V, affine)
-        self.how, self.kernels = how, kernels
+        self.how, self.launches = how, launches
         self.opened: list[object] = []
         self.priced: list[tuple[object, object]] = []
 
@@ -470,8 +456,8 @@ class CapturingTarget(OracleTarget):
         return super().costs(clock, kernels)
 
     def logits(self, prefix: tuple[int, ...]) -> torch.Tensor:
-        if self.kernels is not None:
-            self.kernels.count += 1
+        if self.launches:
+            LAUNCHES.add("attend")
         return super().logits(prefix)
 
 
@@ -486,9 +472,10 @@ class CapturableDrafter(OracleDrafter):
 
 
 def test_kernel_launches_are_counted_for_the_request_that_was_stepped() -> None:
-    kernels = CountingKernels()
-    target = CapturingTarget(None, kernels)
-    shared = Engine(target, MatchWithKernels(kernels), clock=ScriptedClock())
+    LAUNCHES.add("attend", 5)  # before any request
+    kernels: Any = object()
+    target = CapturingTarget(None, launches=True)
+    shared = Engine(target, Match(), clock=ScriptedClock(), kernels=kernels)
     runs = [decode(shared, max_new_tokens=count) for count in (4, 7)]
     # Without drafts each step, the prefill included, reads one row.
     assert [dict(run.stats.kernels) for run in runs] == [{"attend": 4}, {"attend": 7}]
@@ -501,10 +488,10 @@ def test_kernel_launches_are_counted_for_the_request_that_was_stepped() -> None:
 def test_a_drafter_is_captured_if_there_are_kernels_and_the_target_captures(
     has_kernels: bool, captures: bool
 ) -> None:
-    kernels = CountingKernels() if has_kernels else None
+    kernels: Any = object() if has_kernels else None
     how = object() if captures else None
     drafter, clock = CapturableDrafter(), ScriptedClock()
-    target = CapturingTarget(how, kernels)
-    Engine(target, MatchWithKernels(kernels), drafter, LookupChain(), FixedLimits(3), clock)
+    target = CapturingTarget(how)
+    Engine(target, Match(), drafter, LookupChain(), FixedLimits(3), clock, kernels)
     assert drafter.given == ([(kernels, how)] if has_kernels and captures else [])
     assert target.priced == [(clock, kernels)]  # costs are of the forward passes that will run

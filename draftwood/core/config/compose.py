@@ -14,6 +14,7 @@ import attrs
 from draftwood.core import assets
 from draftwood.core.config.pipeline import PipelineConfig, TargetConfig
 from draftwood.core.errors import CompositionError, DraftwoodError, Problem
+from draftwood.core.kernels.available import interpreting
 from draftwood.core.registry.loader import installed
 from draftwood.core.registry.plugin import Kind
 from draftwood.core.registry.registry import Registry
@@ -41,7 +42,7 @@ def check_composition(config: PipelineConfig, registry: Registry | None = None) 
                 traits[kind] = part.traits
             except DraftwoodError as error:
                 problems.append(_problem(part.where, kind, error))
-    for check in (_draws, _forms, _device, _graphs):
+    for check in (_draws, _forms, _device, _kernels, _graphs):
         problems += check(config, traits, registry)
     if config.target is not None:
         problems += _sizes(config, config.target, traits)
@@ -168,21 +169,32 @@ def _device(config: PipelineConfig, traits: dict[Kind, Any], registry: Registry)
     return [Problem(config.verifier.where, "verifier.use", message, (*filter(None, hints),))]
 
 
+def _kernels(config: PipelineConfig, traits: dict[Kind, Any], registry: Registry) -> list[Problem]:
+    """The kernels that are required run on the pipeline's device."""
+    device = config.runtime.device.partition(":")[0]
+    if config.runtime.kernels != "triton" or device != "cpu" or interpreting():
+        return []
+    message = "Triton kernels run on a GPU, and runtime.device is 'cpu'"
+    hints = (
+        "runtime.kernels: auto uses them on a GPU, torch nowhere",
+        "TRITON_INTERPRET=1 in the environment runs them on any device, in Triton's interpreter, "
+        "which is slow",
+    )
+    return [Problem(config.source, "runtime.kernels", message, hints)]
+
+
 def _graphs(config: PipelineConfig, traits: dict[Kind, Any], registry: Registry) -> list[Problem]:
     """Where graphs are required there are a GPU and kernels that read lengths on it."""
     if config.runtime.graphs != "on":
         return []
-    verifier, device = traits.get(Kind.VERIFIER), config.runtime.device.partition(":")[0]
-    where = config.verifier.where if config.verifier is not None else config.source
     hint = "runtime.graphs: auto captures where it can, off nowhere"
-    if device == "cpu":
+    if config.runtime.device == "cpu":
         message = "graphs are captured on a GPU, and runtime.device is 'cpu'"
-        return [Problem(where, "runtime.graphs", message, (hint,))]
-    if verifier is None or (verifier.devices is None and verifier.resolve_for_device is None):
-        able = _working(registry, Kind.VERIFIER, lambda other: other.devices is not None)
-        message = "graphs need a verifier that brings kernels of its own"
-        return [Problem(where, "runtime.graphs", message, (f"such verifiers: {able}", hint))]
-    return []
+    elif config.runtime.kernels == "torch":
+        message = "graphs need Triton kernels, and runtime.kernels is 'torch'"
+    else:
+        return []
+    return [Problem(config.source, "runtime.graphs", message, (hint,))]
 
 
 def _sizes(config: PipelineConfig, target: TargetConfig, traits: dict[Kind, Any]) -> list[Problem]:

@@ -19,6 +19,7 @@ from draftwood.core.config.defaults import default_controller, default_tree, def
 from draftwood.core.config.document import Node, apply_settings, from_python, merge, read_file
 from draftwood.core.config.structure import INVALID, build, shown, structure, unknown_key
 from draftwood.core.errors import ConfigError, DraftwoodError, Problem
+from draftwood.core.kernels.available import KernelsName
 from draftwood.core.options import GenerationOptions
 from draftwood.core.registry.loader import installed
 from draftwood.core.registry.option_types import Nested
@@ -70,6 +71,9 @@ class RuntimeConfig:
             layers on all GPUs that one process sees (needs accelerate).
         graphs: Capture forwards as CUDA graphs of fixed sizes: auto where that works, on raises
             an error where it does not.
+        kernels: What computes the target's attention and compacts its cache: triton, torch (the
+            model's own attention), or auto: triton if the verifier is triton or graphs are on,
+            and on a GPU where it can compute the model's attention, else torch.
     """
 
     device: str = field(default="auto", validator=matches_re(r"auto|cpu|cuda(:\d+)?"))
@@ -78,6 +82,7 @@ class RuntimeConfig:
     threads: Literal["auto"] | int = field(default="auto", validator=_positive)
     parallel: Literal["none", "tensor", "layers"] = "none"
     graphs: Literal["auto", "on", "off"] = "off"
+    kernels: KernelsName = "auto"
 
 
 @frozen
@@ -139,6 +144,16 @@ class PipelineConfig:
         """The part of a kind."""
         part: Component | None = getattr(self, kind.value)
         return part
+
+    @property
+    def kernels(self) -> KernelsName:
+        """`runtime.kernels`; `auto` only where neither the verifier nor graphs need a kind."""
+        runtime, verifier = self.runtime, self.verifier
+        if runtime.kernels != "auto":
+            return runtime.kernels
+        if runtime.graphs == "on":
+            return "triton"
+        return (verifier and verifier.traits.kernels) or "auto"
 
 
 SECTIONS = (*(field.name for field in attrs.fields(PipelineConfig) if field.name != "source"),)

@@ -5,7 +5,6 @@ from abc import ABC, abstractmethod
 from torch import Tensor
 
 from draftwood.core.interfaces.target import Target
-from draftwood.core.kernels.protocol import Kernels
 from draftwood.core.options import Sampling
 from draftwood.core.randomness import Randomness
 from draftwood.core.tree import TokenTree
@@ -64,13 +63,7 @@ class NodeDistributions(ABC):
 
 
 class Verifier(ABC):
-    """Judges a tree. Immutable.
-
-    Attributes:
-        kernels: Attention and compaction kernels for the target; None for the model's own.
-    """
-
-    kernels: Kernels | None = None
+    """Judges a tree. Immutable."""
 
     @property
     def name(self) -> str:

@@ -10,15 +10,13 @@ import logging
 import weakref
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from attrs import define
 
 from draftwood.core.errors import UnsupportedTarget
-
-if TYPE_CHECKING:
-    from draftwood.core.kernels.protocol import Kernels
+from draftwood.core.kernels.launches import LAUNCHES
 
 log = logging.getLogger("draftwood")
 
@@ -52,25 +50,23 @@ class Capturing:
     must: bool = True
     off: str | None = None
 
-    def captured(
-        self, what: str, kernels: "Kernels", launch: Callable[[], Result]
-    ) -> Callable[[], Result] | None:
+    def captured(self, what: str, launch: Callable[[], Result]) -> Callable[[], Result] | None:
         """What does again what `launch` does; None from now on if that cannot be.
 
-        what: names the work, for messages. kernels: whose launches count again with each replay.
+        what: names the work, for messages.
         Raises UnsupportedTarget if it must be captured and cannot.
         """
         launched: Counter[str] = Counter()
 
         def counted() -> Result:
-            before = Counter(kernels.launches())
+            before = LAUNCHES.counts()
             result = launch()
             launched.clear()
-            launched.update(Counter(kernels.launches()) - before)
+            launched.update(LAUNCHES.counts() - before)
             return result
 
         try:
-            return self.capture(counted, lambda: kernels.replayed(launched))
+            return self.capture(counted, lambda: LAUNCHES.add_all(launched))
         except (RuntimeError, UnsupportedTarget) as error:
             self.refuse(f"{what} cannot be captured: {error}")
             return None

@@ -1,6 +1,6 @@
-"""Kernels that a verifier brings for the target's forward and commit."""
+"""Kernels for the target's attention and for the compaction of its cache."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from torch import Tensor
@@ -9,7 +9,10 @@ from draftwood.core.kernels.tree_mask import TreeMask
 
 
 class Kernels(Protocol):
-    """What a verifier may bring (`Verifier.kernels`); sessions opened with it use it throughout."""
+    """What a target's sessions run on if they were opened with it.
+
+    An implementation counts its launches in `core.kernels.launches.LAUNCHES`.
+    """
 
     def attend(
         self,
@@ -43,12 +46,4 @@ class Kernels(Protocol):
         stacks: K/V of all layers, (layers, 1, heads, capacity, dim) contiguous each. path:
         increasing, so path[i] >= i. Waits for nothing.
         """
-        ...
-
-    def launches(self) -> dict[str, int]:
-        """Counts by kernel so far."""
-        ...
-
-    def replayed(self, launches: Mapping[str, int]) -> None:
-        """Count these launches once more: a graph that holds them was replayed."""
         ...

@@ -118,6 +118,8 @@ class VerifierTraits:
         unsupported_device_hint: What to do on other devices, for the error.
         resolve_for_device: Device type -> name of the rule that judges there; None if one rule
             judges everywhere.
+        kernels: The kernels that `runtime.kernels: auto` chooses with this verifier; None if the
+            device decides.
     """
 
     draws: frozenset[Draws]
@@ -125,6 +127,7 @@ class VerifierTraits:
     devices: frozenset[str] | None = None
     unsupported_device_hint: str | None = None
     resolve_for_device: Callable[[str], str] | None = field(default=None, eq=False, repr=False)
+    kernels: Literal["triton", "torch"] | None = None
 
 
 Traits = DrafterTraits | TreeTraits | ControllerTraits | VerifierTraits

@@ -2,7 +2,7 @@
 
 from draftwood.core.errors import RequestError
 from draftwood.core.interfaces import NodeDistributions, Target, Verifier
-from draftwood.core.kernels.triton.available import missing
+from draftwood.core.kernels.available import unavailable_reason
 from draftwood.core.randomness import Randomness
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Verdict
@@ -33,7 +33,7 @@ class Auto(Verifier):
         return RULES[self.options.rule]()
 
     def bind(self, target: Target) -> "Picked":
-        if missing(target.device.type) is None:
+        if unavailable_reason(target.device.type) is None:
             from draftwood.plugins.verifiers.triton.verifier import Triton
 
             return Picked(Triton(TritonOptions(self.options.rule)).bind(target))
@@ -47,7 +47,7 @@ class Picked(Verifier):
     """The verifier that `auto` picked for a target."""
 
     def __init__(self, picked: Verifier) -> None:
-        self.picked, self.kernels = picked, picked.kernels
+        self.picked = picked
 
     @property
     def name(self) -> str:

@@ -1,7 +1,7 @@
 """Registers the bundled verifiers."""
 
 from draftwood.core.draws import Draws
-from draftwood.core.kernels.triton.available import interpreting, missing
+from draftwood.core.kernels.available import interpreting, unavailable_reason
 from draftwood.core.registry.hookspecs import hookimpl
 from draftwood.core.registry.plugin import Plugin, VerifierTraits
 from draftwood.plugins.verifiers.options import (
@@ -56,7 +56,7 @@ def draftwood_register_verifiers() -> list[Plugin]:
         ),
         Plugin(
             name="triton",
-            summary="match, ratio or multi_round in kernels on the device; attention and commit",
+            summary="match, ratio or multi_round in kernels on the device",
             options=TritonOptions,
             factory="draftwood.plugins.verifiers.triton.verifier:Triton",
             traits=_triton,
@@ -79,12 +79,13 @@ def _triton(options: TritonOptions) -> VerifierTraits:
         unsupported_device_hint="use: auto picks by the device; "
         "TRITON_INTERPRET=1 in the environment runs the "
         "kernels on any, in Triton's interpreter, which is slow",
+        kernels="triton",
     )
 
 
 def _auto(options: AutoOptions) -> VerifierTraits:
     def resolve_for_device(device: str) -> str:
-        return options.rule if missing(device) else f"triton, rule {options.rule}"
+        return options.rule if unavailable_reason(device) else f"triton, rule {options.rule}"
 
     return VerifierTraits(
         draws=RULE_DRAWS[options.rule],

@@ -174,25 +174,46 @@ def test_remark_if_a_seed_does_not_reproduce_the_text(
 
 
 @pytest.mark.parametrize(
-    ("verifier", "device", "reason"),
+    ("kernels", "device", "reason"),
     [
-        ("kernel", "cpu", "graphs are captured on a GPU, and runtime.device is 'cpu'"),
-        ("match", "auto", "graphs need a verifier that brings kernels of its own"),
-        (None, "auto", "graphs need a verifier that brings kernels of its own"),
-        ("kernel", "cuda", None),
-        ("kernel", "auto", None),
+        ("auto", "cpu", "graphs are captured on a GPU, and runtime.device is 'cpu'"),
+        ("torch", "auto", "graphs need Triton kernels, and runtime.kernels is 'torch'"),
+        ("torch", "cuda", "graphs need Triton kernels, and runtime.kernels is 'torch'"),
+        ("triton", "cuda", None),
+        ("auto", "cuda", None),
+        ("auto", "auto", None),
     ],
 )
-def test_graphs_on_needs_a_gpu_and_kernels(refused, verifier, device, reason):
-    alone = {"drafter": None, "tree": None, "controller": None}
-    parts = {**alone, "verifier": verifier and {"use": verifier}}
+def test_graphs_on_needs_a_gpu_and_triton_kernels(refused, kernels, device, reason):
+    parts = {"drafter": None, "tree": None, "controller": None, "verifier": None}
     for mode in ("auto", "off"):
-        runtime = {"device": device, "graphs": mode}
+        runtime = {"device": device, "graphs": mode, "kernels": kernels}
         assert not any("graphs" in problem for problem in refused(**parts, runtime=runtime))
-    found = refused(**parts, runtime={"device": device, "graphs": "on"})
+    runtime = {"device": device, "graphs": "on", "kernels": kernels}
+    found = refused(**parts, runtime=runtime)
     named = [problem for problem in found if "runtime.graphs" in problem]
     assert bool(named) is (reason is not None)
     assert reason is None or reason in named[0]
+
+
+@pytest.mark.parametrize(
+    ("kernels", "device", "interpreted", "refusal"),
+    [
+        ("triton", "cpu", "0", True),
+        ("triton", "cpu", "1", False),
+        ("triton", "cuda:1", "0", False),
+        ("triton", "auto", "0", False),
+        ("auto", "cpu", "0", False),
+        ("torch", "cpu", "0", False),
+    ],
+)
+def test_triton_kernels_on_a_cpu_are_refused(
+    refused, monkeypatch, kernels, device, interpreted, refusal
+):
+    monkeypatch.setenv("TRITON_INTERPRET", interpreted)
+    problems = refused(runtime={"device": device, "kernels": kernels})
+    message = "Triton kernels run on a GPU, and runtime.device is 'cpu'"
+    assert any("runtime.kernels" in each and message in each for each in problems) is refusal
 
 
 def test_factory_that_cannot_be_imported_names_plugin_and_distribution(registry):

@@ -22,7 +22,6 @@ from draftwood.core.kernels.graphs import Capturing
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import FactorizedProposal, Vocabulary
 from draftwood.core.registry.plugin import Kind
-from draftwood.plugins.verifiers.match import Match
 from draftwood.testing import OracleDrafter
 
 GREEDY = Sampling(temperature=0.0)
@@ -210,12 +209,6 @@ def test_sizes_hold_the_budgets_that_are_usual():
     assert padded(514) is None
 
 
-class Reading(Match):
-    """Judges on the host what was scored by replays."""
-
-    kernels = Quiet()
-
-
 def drafter_of(text):
     """Knows the text, and has each third token in second place, where only a tree finds it."""
     logits = torch.randn(len(text) + 5, 61, generator=torch.Generator().manual_seed(1))
@@ -238,7 +231,7 @@ def test_pipelines_say_what_plain_decoding_says(fresh_model, nodes):
         drafter_of((*prompt, *plain)),
         build_component(Kind.TREE, "best_first", max_nodes=nodes),
         build_component(Kind.CONTROLLER, "fixed", nodes=nodes),
-        Reading(),
+        kernels=Quiet(),
     )
     for _ in range(2):  # the second on the first one's buffers
         found = pipeline.generate(prompt, max_new_tokens=24)

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from draftwood.core.kernels.triton.launches import LAUNCHES
+from draftwood.core.kernels.launches import LAUNCHES
 
 ROWS = 16
 """Rows that one program has in hand at a time."""

@@ -77,7 +77,7 @@ class Captured:
         work.fill(cache.length, value)
         if work.again is None:
             # After `fill`: work runs while it is captured, and must not overwrite the context.
-            work.again = self.capturing.captured(kind.name, self.kernels, work.launch)
+            work.again = self.capturing.captured(kind.name, work.launch)
             if work.again is None:
                 return None
             memory.forwards[kind] = work

@@ -1,1 +1,1 @@
-"""The `triton` verifier: attention over trees, judging and committing as kernels on the device."""
+"""The `triton` verifier: judging in kernels on the device."""

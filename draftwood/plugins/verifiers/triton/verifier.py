@@ -1,20 +1,15 @@
-"""The `triton` verifier: a round's attention, judging and commit as kernels on the device."""
+"""The `triton` verifier: judges in kernels on the device."""
 
 from collections.abc import Callable, Mapping
 from typing import Self
 
 import torch
-import triton
 from torch import Tensor
 
 from draftwood.core import devices
-from draftwood.core.errors import NonFiniteLogits, RequestError, UnsupportedTarget
+from draftwood.core.errors import NonFiniteLogits, RequestError
 from draftwood.core.interfaces import NodeDistributions, Target, Verifier
-from draftwood.core.kernels.triton.attention.ancestors import ancestor_words
-from draftwood.core.kernels.triton.attention.launch import attend
-from draftwood.core.kernels.triton.available import missing
-from draftwood.core.kernels.triton.compaction import compact
-from draftwood.core.kernels.triton.launches import LAUNCHES
+from draftwood.core.kernels.resolve import require_triton
 from draftwood.core.randomness import Randomness, Seeded
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Verdict
@@ -23,30 +18,12 @@ from draftwood.plugins.verifiers.multi_round import MultiRound
 from draftwood.plugins.verifiers.options import TritonOptions
 from draftwood.plugins.verifiers.ratio import Ratio
 from draftwood.plugins.verifiers.triton.judge.launch import Judging
-from draftwood.plugins.verifiers.triton.judge.rows import peaks_kernel
 
 REFERENCES: Mapping[str, Callable[[], Verifier]] = {
     "match": Match,
     "ratio": Ratio,
     "multi_round": MultiRound,
 }
-
-
-class TritonKernels:
-    """What the target's forward and commit run by (`core.interfaces.Kernels`)."""
-
-    attend = staticmethod(attend)
-    ancestors = staticmethod(ancestor_words)
-    compact = staticmethod(compact)
-
-    def launches(self) -> dict[str, int]:
-        """Launches by kernel, of this process so far."""
-        return LAUNCHES.counts()
-
-    def replayed(self, launches: Mapping[str, int]) -> None:
-        """Count launches that a graph did again."""
-        for kernel, count in launches.items():
-            LAUNCHES.add(kernel, count)
 
 
 class Triton(Verifier):
@@ -64,7 +41,6 @@ class Triton(Verifier):
 
     def __init__(self, options: TritonOptions | None = None) -> None:
         self.options = options or TritonOptions()
-        self.kernels = TritonKernels()
 
     @property
     def name(self) -> str:
@@ -75,16 +51,9 @@ class Triton(Verifier):
         return REFERENCES[self.options.rule]()
 
     def bind(self, target: Target) -> Self:
-        """Raises UnsupportedTarget where there is no device for the kernels."""
-        compiled = isinstance(peaks_kernel, triton.JITFunction)
-        reason = missing(target.device.type)
-        if reason is None and compiled and target.device.type != "cuda":
-            reason = (
-                "TRITON_INTERPRET was set after the kernels had been imported, which is too late; "
-                "set it before Python starts"
-            )
-        if reason is not None:
-            raise UnsupportedTarget(f"verifier triton cannot run here: {reason}")
+        """Raises UnsupportedTarget where the kernels cannot run on the target's device."""
+        hint = "use verifier match, ratio or multi_round, which make the same decisions"
+        require_triton(target.device, "verifier triton", hint)
         return self
 
     def judge(self, distributions: NodeDistributions, tree: TokenTree, rng: Randomness) -> Verdict:

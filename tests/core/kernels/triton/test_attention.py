@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from draftwood.core.errors import UnsupportedTarget
 from draftwood.core.kernels import tree_mask
+from draftwood.core.kernels.launches import LAUNCHES
 from draftwood.core.kernels.tree_mask import TreeMask
 from draftwood.core.kernels.triton.attention.ancestors import ancestor_words
 from draftwood.core.kernels.triton.attention.launch import attend
 from draftwood.core.kernels.triton.attention.tiles import Tile
-from draftwood.core.kernels.triton.launches import LAUNCHES
 from draftwood.core.tree import TokenTree
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from draftwood.core.hf.cache import LayerShape, TreeCache
+from draftwood.core.kernels.launches import LAUNCHES
 from draftwood.core.kernels.triton.compaction import ROWS, compact
-from draftwood.core.kernels.triton.launches import LAUNCHES
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 

@@ -27,7 +27,6 @@ from draftwood.plugins.drafters.dflash.captured import Block, Commit
 from draftwood.plugins.drafters.dflash.drafter import DFlash
 from draftwood.plugins.drafters.options import DFlashOptions, NgramOptions, UnionOptions
 from draftwood.plugins.drafters.union.drafter import Union
-from draftwood.plugins.verifiers.match import Match
 
 ZLAB = Path(__file__).parents[3] / "fixtures" / "zlab"
 FEATURES, SIZE, LAYERS = 192, 8, 2  # of the fixtures: tapped width, slots of a block, layers
@@ -269,12 +268,6 @@ def test_a_union_captures_each_source_separately():
     assert capturing.off is None
 
 
-class Reading(Match):
-    """A host verifier of replayed forward passes."""
-
-    kernels = Quiet()
-
-
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_pipelines_with_replays_give_the_tokens_of_plain_decoding(drafter, temperature):
     own = DFlash(DFlashOptions(checkpoint=ZLAB / "dflash"))
@@ -283,7 +276,7 @@ def test_pipelines_with_replays_give_the_tokens_of_plain_decoding(drafter, tempe
         own,
         build_component(Kind.TREE, "best_first", max_nodes=6),
         build_component(Kind.CONTROLLER, "fixed", nodes=6),
-        Reading(),
+        kernels=Quiet(),
     )
     options = {"max_new_tokens": 20, "temperature": temperature, "seed": 3, "eos_token_id": ()}
     prompt = json.loads((ZLAB / "dflash" / "expected.json").read_text())[0]["prompt"]

@@ -16,14 +16,10 @@ from transformers import (
 from draftwood.core.build import build_component
 from draftwood.core.generation import Pipeline
 from draftwood.core.hf import HFTarget
-from draftwood.core.kernels.triton.attention.ancestors import ancestor_words
-from draftwood.core.kernels.triton.attention.launch import attend
-from draftwood.core.kernels.triton.compaction import compact
-from draftwood.core.kernels.triton.launches import LAUNCHES
+from draftwood.core.kernels.launches import LAUNCHES
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import FactorizedProposal, Vocabulary
 from draftwood.core.registry.plugin import Kind
-from draftwood.plugins.verifiers.match import Match
 from draftwood.testing import OracleDrafter
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -54,21 +50,6 @@ CONFIGS = {
     "gemma2": ("eager", lambda: Gemma2Config(**_SIZES, **_HYBRID, attn_logit_softcapping=2.0)),
 }
 PROMPT = tuple(random.Random(7020).randrange(VOCAB) for _ in range(20))
-
-
-class Kernels:
-    """Attention and commit; the host judges."""
-
-    attend = staticmethod(attend)
-    ancestors = staticmethod(ancestor_words)
-    compact = staticmethod(compact)
-
-    def launches(self):
-        return LAUNCHES.counts()
-
-
-class Attending(Match):
-    kernels = Kernels()
 
 
 @cache
@@ -108,7 +89,7 @@ def test_trees_keep_the_text_of_plain_decoding(name):
         drafter((*PROMPT, *plain(name))),
         build_component(Kind.TREE, "best_first", max_nodes=12),
         build_component(Kind.CONTROLLER, "fixed", nodes=12),
-        Attending(),
+        kernels="triton",
     )
     found = pipeline.generate(PROMPT, max_new_tokens=NEW)
     assert found.tokens == plain(name)
@@ -121,7 +102,7 @@ def test_trees_keep_the_text_of_plain_decoding(name):
 def test_plain_decoding_runs_through_the_kernels_too():
     name = "gemma3"
     target, before = target_of(name), LAUNCHES.counts().get("tree_attention", 0)
-    found = Pipeline(target, verifier=Attending()).generate(PROMPT, max_new_tokens=9)
+    found = Pipeline(target, kernels="triton").generate(PROMPT, max_new_tokens=9)
     assert found.tokens == plain(name)[:9]
     assert LAUNCHES.counts()["tree_attention"] - before >= LAYERS * 10
 

@@ -12,12 +12,12 @@ from transformers import AutoModelForCausalLM, Gemma3TextConfig
 from draftwood.core.hf import HFTarget, load_target
 from draftwood.core.hf.graphs import Graphs
 from draftwood.core.kernels.graphs import Capturing, on_device
-from draftwood.core.kernels.triton.launches import LAUNCHES
+from draftwood.core.kernels.launches import LAUNCHES
+from draftwood.core.kernels.triton.kernels import TritonKernels
 from draftwood.core.options import Sampling
 from draftwood.core.tree import TokenTree
 from draftwood.plugins.drafters.dflash.drafter import DFlash
 from draftwood.plugins.drafters.options import DFlashOptions
-from draftwood.plugins.verifiers.triton.verifier import TritonKernels
 
 ON_GPU = torch.cuda.is_available()
 VOCAB, WINDOW, LAYERS = 61, 24, 2

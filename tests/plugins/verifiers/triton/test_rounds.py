@@ -73,7 +73,7 @@ def _caller() -> str:
 @pytest.fixture
 def far(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the CPU were a device to wait for."""
-    monkeypatch.setattr(devices, "free_to_ask", lambda device: False)
+    monkeypatch.setattr(devices, "reads_without_sync", lambda device: False)
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +89,7 @@ def pipeline() -> Callable[[Any], Pipeline]:
             build_component(Kind.TREE, "best_first", max_nodes=3, form="by_level"),
             build_component(Kind.CONTROLLER, "fixed", nodes=3),
             verifier,
+            kernels="triton" if isinstance(verifier, Triton) else None,
         )
 
     return build
@@ -117,7 +118,7 @@ def test_the_count_finds_a_verifier_that_walks_on_the_host(
     pipeline: Callable[[Any], Pipeline], far: None
 ) -> None:
     found = questions_of_a_round(pipeline(build_component(Kind.VERIFIER, "match")), 1.0)
-    assert any("match.py" in place or "node_laws.py" in place for place in found.asked)
+    assert any("match.py" in place or "node_distributions.py" in place for place in found.asked)
 
 
 def test_a_tree_that_stays_on_the_device_is_the_one_that_is_asked_about(
@@ -128,7 +129,7 @@ def test_a_tree_that_stays_on_the_device_is_the_one_that_is_asked_about(
             proposal = toy_proposal(form, ("unasked", seed), Sampling(1.0), vocab=6, depth=3)
             there = grow_by_level(0, proposal, 7, 3, lambda tree: True)
             with monkeypatch.context() as here:
-                here.setattr(devices, "free_to_ask", lambda device: True)
+                here.setattr(devices, "reads_without_sync", lambda device: True)
                 wanted = grow_by_level(0, proposal, 7, 3, lambda tree: True)
             alive = len(wanted)  # distributions with zeros have fewer nodes, and the rest come last
             assert there.token_list[:alive] == wanted.token_list

@@ -14,7 +14,7 @@ from draftwood.core.config.pipeline import load_config
 from draftwood.core.draws import Draws
 from draftwood.core.errors import CompositionError, RequestError, UnsupportedTarget
 from draftwood.core.generation import Pipeline
-from draftwood.core.kernels.triton import available
+from draftwood.core.kernels import available
 from draftwood.core.node_distributions import TargetDistributions
 from draftwood.core.options import Sampling
 from draftwood.core.registry.loader import installed
@@ -127,7 +127,7 @@ def test_decisions_near_rounding_are_summed() -> None:
 
 def test_without_a_device_it_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "0")
-    with pytest.raises(UnsupportedTarget, match=r"on cpu; use verifier match.*TRITON_INTERPRET=1"):
+    with pytest.raises(UnsupportedTarget, match=r"on cpu \(TRITON_INTERPRET=1.*use verifier match"):
         toy_pipeline(Triton())
     config = load_config({"target": {"model": "x"}, "verifier": {"use": "triton"}})
     assert config.verifier.traits.devices == {"cuda"}
@@ -144,7 +144,7 @@ def test_without_a_device_it_is_refused_with_what_to_do(monkeypatch: pytest.Monk
 
 def test_without_triton_the_reason_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(available.importlib.util, "find_spec", lambda name: None)
-    reason = available.missing("cuda")
+    reason = available.unavailable_reason("cuda")
     assert reason is not None
     assert "triton is not installed" in reason
 
@@ -152,9 +152,9 @@ def test_without_triton_the_reason_names_it(monkeypatch: pytest.MonkeyPatch) -> 
 def test_kernels_that_were_compiled_for_a_gpu_do_not_run_on_the_cpu(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from draftwood.plugins.verifiers.triton import verifier
+    from draftwood.core.kernels.triton import kernels
 
-    monkeypatch.setattr(verifier.triton, "JITFunction", type(verifier.peaks_kernel))
+    monkeypatch.setattr(kernels, "COMPILED", True)
     with pytest.raises(UnsupportedTarget, match="before Python starts"):
         Triton().bind(toy_target())
 
@@ -280,6 +280,7 @@ def tiny() -> Callable[[Any], Pipeline]:
             BestFirst(BestFirstOptions(max_nodes=3, form="by_level")),
             Fixed(FixedOptions(nodes=3)),
             verifier,
+            kernels="triton",
         )
 
     return build

@@ -5,8 +5,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from draftwood.core.kernels.launches import LAUNCHES
 from draftwood.core.kernels.tree_mask import WORD
-from draftwood.core.kernels.triton.launches import LAUNCHES
 
 ROWS = 16  # nodes of a program: their paths are walked side by side, as long as the longest
 

@@ -7,6 +7,7 @@ import triton
 from torch import Tensor
 
 from draftwood.core.errors import UnsupportedTarget
+from draftwood.core.kernels.launches import LAUNCHES
 from draftwood.core.kernels.tree_mask import TreeMask
 from draftwood.core.kernels.triton.attention.kernel import (
     LOG2_E,
@@ -14,7 +15,6 @@ from draftwood.core.kernels.triton.attention.kernel import (
     tree_attention_kernel,
 )
 from draftwood.core.kernels.triton.attention.tiles import Tile, block_dim, choose
-from draftwood.core.kernels.triton.launches import LAUNCHES
 
 WIDEST = 256
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)

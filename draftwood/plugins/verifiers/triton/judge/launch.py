@@ -14,7 +14,7 @@ from attrs import astuple, field, frozen
 from torch import Tensor
 
 from draftwood.core import devices
-from draftwood.core.kernels.triton.launches import LAUNCHES
+from draftwood.core.kernels.launches import LAUNCHES
 from draftwood.core.options import Sampling
 from draftwood.core.randomness import Seeded
 from draftwood.core.tree import TokenTree
