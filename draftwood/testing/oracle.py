@@ -78,7 +78,8 @@ class OracleSession(TargetSession):
     def length(self) -> int:
         return len(self.ids)
 
-    def prefill(self, ids: Sequence[int]) -> Forwarded:
+    def prefill(self, ids: Sequence[int], inputs: object = None) -> Forwarded:
+        assert not inputs, "a table has no inputs but tokens"
         self.ids = tuple(ids)
         return Forwarded(self.target.logits(self.ids)[None])
 

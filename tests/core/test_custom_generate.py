@@ -7,6 +7,10 @@ import pytest
 import torch
 from transformers import (
     AutoModelForCausalLM,
+    CLIPVisionConfig,
+    LlamaConfig,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
     LogitsProcessorList,
     MistralConfig,
     StoppingCriteria,
@@ -313,3 +317,64 @@ def test_stop_strings_of_the_pipeline_end_the_text() -> None:
     custom = generate(custom_generate=stopping.custom_generate())[0, len(PROMPT) :].tolist()
     assert custom == expected[: text.index(stop) + 2]
     assert len(custom) < len(expected)
+
+
+def llava() -> Any:
+    """A tiny model that reads an image of four patches."""
+    text = LlamaConfig(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        initializer_range=0.4,
+    )
+    vision = CLIPVisionConfig(
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        image_size=8,
+        patch_size=4,
+    )
+    config = LlavaConfig(
+        vision_config=vision,
+        text_config=text,
+        image_token_index=60,
+        vision_feature_layer=-1,
+        vision_feature_select_strategy="default",
+    )
+    torch.manual_seed(0)
+    return LlavaForConditionalGeneration(config).double().eval()
+
+
+@pytest.mark.covers("ignored-model-input")
+def test_images_go_through_the_targets_own_prefill() -> None:
+    seeing = llava()
+    prompt = torch.tensor([[1, 60, 60, 60, 60, 5, 6, 7]])
+    image, other = torch.randn(2, 1, 3, 8, 8, generator=torch.Generator().manual_seed(1)).double()
+    options: dict[str, Any] = {"max_new_tokens": 24, "do_sample": False, "pad_token_id": 0}
+    expected = seeing.generate(prompt, pixel_values=image, **options)
+    tokens = expected[0].tolist()
+
+    def propose(prefix: tuple[int, ...], sampling: Sampling) -> Proposal:
+        path = tokens[len(prefix) : len(prefix) + DEPTH]
+        return LookupPaths((tuple(path),) if path else (), sampling, 64)
+
+    parts = OracleDrafter(propose), Chain(ChainOptions()), Fixed(FixedOptions(nodes=DEPTH))
+    for pipeline in (Pipeline(seeing), Pipeline(seeing, *parts)):
+        custom = pipeline.custom_generate()
+        found = seeing.generate(prompt, pixel_values=image, custom_generate=custom, **options)
+        assert torch.equal(found, expected)
+    assert not torch.equal(seeing.generate(prompt, pixel_values=other, **options), expected)
+
+
+@pytest.mark.covers("ignored-model-input")
+def test_text_without_an_image_decodes_on_a_model_that_reads_images() -> None:
+    seeing = llava()
+    options: dict[str, Any] = {"max_new_tokens": 24, "do_sample": False, "pad_token_id": 0}
+    prompt = torch.tensor([PROMPT])
+    expected = seeing.generate(prompt, **options)
+    custom = Pipeline(seeing).custom_generate()
+    assert torch.equal(seeing.generate(prompt, custom_generate=custom, **options), expected)

@@ -5,7 +5,8 @@ rows behind the committed ones, and a commit moves the accepted ones among them 
 a round does not grow with the context.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -154,6 +155,15 @@ class TreeCache(Cache, KVBuffer):
         for index, name, buffer in memory.members():
             setattr(self.layers[index], name, buffer)
             self.layers[index].is_initialized = True
+
+    @contextmanager
+    def views(self) -> Iterator[None]:
+        """Let layers return the rows that attention needs inside, not whole buffers."""
+        whole, self.extent.whole = self.extent.whole, False
+        try:
+            yield
+        finally:
+            self.extent.whole = whole
 
     def keep(self, rows: int) -> None:
         """Let the next forward write behind the first `rows` uncommitted rows; 0 drops them."""

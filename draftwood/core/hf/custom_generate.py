@@ -12,6 +12,7 @@ from torch import Tensor
 
 from draftwood.core.errors import RequestError
 from draftwood.core.hf.processors import adapt_stopping
+from draftwood.core.hf.versions import accepts, text_config
 from draftwood.core.options import GenerationOptions
 
 REFUSED = {
@@ -26,6 +27,9 @@ REFUSED = {
 """Generation settings that this decoding cannot honour, each with its value when it is off."""
 
 CACHES = ("cache", "past_key_values")
+
+IMAGES = ("pixel_values", "image_sizes", "mm_encoder_outputs", "token_type_ids")
+"""Model inputs that the target's own prefill takes, if its forward names them."""
 
 UNDERSTOOD = {"attention_mask", "position_ids", "use_cache", "logits_to_keep", *CACHES}
 """Model inputs that `generate` prepares itself; any other one is the caller's."""
@@ -67,7 +71,9 @@ def custom_generate(
                 "this pipeline decodes another model than the one whose generate was called; "
                 "build it with load_pipeline(..., target=model)"
             )
-        _refuse(model, input_ids, generation_config, model_kwargs)
+        images = _images(model, model_kwargs)
+        rest = {name: value for name, value in model_kwargs.items() if name not in images}
+        _refuse(model, input_ids, generation_config, rest)
         sampled = bool(generation_config.do_sample)
         prompt = input_ids[0].tolist()
         is_done = adapt_stopping(stopping_criteria, input_ids.device)
@@ -90,6 +96,7 @@ def custom_generate(
             prompt,
             logits_processor=tuple(logits_processor),
             stops=(lambda ids, _: "criteria" if is_done(ids) else None,),
+            model_inputs=images,
             **options,
         ):
             tokens.extend(chunk.tokens)
@@ -108,10 +115,27 @@ def custom_generate(
     return decode
 
 
+def _images(model: Any, model_kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The inputs for the target's own prefill.
+
+    Multimodal rotary embeddings give images positions of their own, which text tokens continue:
+    they are left to `_refuse`.
+    """
+    settings = getattr(text_config(model), "rope_parameters", None) or {}
+    if "mrope_section" in settings:
+        return {}
+    given = {name: model_kwargs[name] for name in IMAGES if _is_given(model_kwargs.get(name))}
+    return {name: value for name, value in given.items() if accepts(model, name)}
+
+
+def _is_given(value: Any) -> bool:
+    return value is not None and not (isinstance(value, dict) and not value)
+
+
 def _refuse(model: Any, input_ids: Tensor, config: Any, model_kwargs: dict[str, Any]) -> None:
     """Raise RequestError for a call that this decoding cannot honour."""
     inputs = sorted(
-        name for name, value in model_kwargs.items() if value is not None and name not in UNDERSTOOD
+        name for name, value in model_kwargs.items() if _is_given(value) and name not in UNDERSTOOD
     )
     if inputs:
         raise RequestError(

@@ -1,6 +1,7 @@
 """One request's context in a Hugging Face target: prefill, forwards of trees, commits."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -51,13 +52,21 @@ class HFSession(TargetSession):
         """Number of scored nodes that a commit may keep."""
         return len(self._pending_depths)
 
-    def prefill(self, ids: Sequence[int]) -> Forwarded:
-        """Run the prompt in chunks; only the last token's logits are computed."""
+    def prefill(self, ids: Sequence[int], inputs: Mapping[str, Any] | None = None) -> Forwarded:
+        """Run the prompt in chunks; only the last token's logits are computed.
+
+        Args:
+            ids: Token ids of the prompt.
+            inputs: More inputs of the model's forward (images). The prompt then runs at once, with
+                the model's own mask.
+        """
         if self.length:
             raise RequestError("a prompt can only be prefilled into a fresh session")
         if not ids:
             raise RequestError("the prompt is empty; it needs at least one token")
         self.scorer.check_room(len(ids) - 1)
+        if inputs:
+            return self._prefill_at_once(torch.tensor(ids), inputs)
         features = []
         with torch.inference_mode():
             self.cache.reserve(len(ids))
@@ -67,6 +76,16 @@ class HFSession(TargetSession):
                 if parts:
                     features.append(side_by_side(parts, self.scorer.device))
             return Forwarded(logits, torch.cat(features) if features else None)
+
+    def _prefill_at_once(self, ids: Tensor, inputs: Mapping[str, Any]) -> Forwarded:
+        with torch.inference_mode():
+            self.cache.reserve(len(ids))
+            with self.taps.recording() as parts, self.cache.views():
+                positions = torch.arange(len(ids))
+                logits = self.scorer.call(ids, positions, self.cache, None, 1, inputs)
+            self.scorer.forbid_padding(logits)
+            self.cache.advance(len(ids))
+            return Forwarded(logits, side_by_side(parts, self.scorer.device) if parts else None)
 
     def forward(self, tree: TokenTree) -> Forwarded:
         """Score a whole tree; replaces the nodes of the last forward."""

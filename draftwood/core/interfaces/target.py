@@ -24,8 +24,14 @@ class TargetSession(ABC):
         """Tokens whose K/V is held: all committed tokens but the anchor."""
 
     @abstractmethod
-    def prefill(self, ids: Sequence[int]) -> Forwarded:
-        """Run the prompt (at least one token) and keep its K/V. Only on a new session."""
+    def prefill(self, ids: Sequence[int], inputs: Mapping[str, Any] | None = None) -> Forwarded:
+        """Run the prompt and keep its K/V. Only on a new session.
+
+        Args:
+            ids: Token ids, at least one.
+            inputs: More inputs by the target's own names (images); given only where a request has
+                some.
+        """
 
     @abstractmethod
     def commit(self, path: Sequence[int]) -> None:
