@@ -8,7 +8,7 @@ import torch
 from attrs import field, frozen
 from torch import Tensor
 
-from draftwood.core.devices import reads_without_sync
+from draftwood.core import devices
 from draftwood.core.draws import Draws
 from draftwood.core.errors import TreeError
 
@@ -152,7 +152,7 @@ class TokenTree:
         Whether a node stays depends on the tokens above it alone, so drawn nodes keep their
         distributions. A tree on a device is returned as it is: reading it would synchronise.
         """
-        if not tokens or not reads_without_sync(self.tokens.device):
+        if not tokens or not devices.reads_without_sync(self.tokens.device):
             return self
         listed, parents = self.token_list, self.parent_list
         index, kept = {0: 0}, [0]
@@ -198,7 +198,9 @@ class TokenTree:
     @property
     def on_host(self) -> bool:
         """Whether all columns can be read without waiting for a device."""
-        return self.tokens.device.type == "cpu" or all(name in self._lists for name in _COLUMNS)
+        return devices.reads_without_sync(self.tokens.device) or all(
+            name in self._lists for name in _COLUMNS
+        )
 
     def validate(
         self,
@@ -280,7 +282,9 @@ class TokenTree:
 
     def _host_column(self, name: str) -> "np.ndarray[Any, Any]":
         column: Tensor = getattr(self, name)
-        return column.numpy() if column.device.type == "cpu" else np.array(self._list(name))
+        if devices.reads_without_sync(column.device):
+            return column.numpy()
+        return np.array(self._list(name))
 
 
 def _first(broken: "np.ndarray[Any, Any]") -> int:

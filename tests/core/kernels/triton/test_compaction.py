@@ -70,7 +70,7 @@ def test_a_path_that_lies_in_place_launches_nothing() -> None:
 @pytest.mark.parametrize("path", [[0], [0, 1, 3], [0, 3, 4, 9]])
 def test_a_cache_commits_by_kernels_as_it_does_by_itself(path: list[int]) -> None:
     """Layers of two widths and one that caches nothing."""
-    from draftwood.plugins.verifiers.triton.verifier import TritonKernels
+    from draftwood.core.kernels.triton.kernels import TritonKernels
 
     where = {"dtype": torch.float32, "device": DEVICE}
     layout = [

@@ -325,13 +325,13 @@ def test_lossless_shows_a_pipeline_through_the_kernels_whole(
 
     from draftwood.cli import execute, lossless
     from draftwood.testing import decisions
-    from draftwood.testing.lossless import exact, probs
+    from draftwood.testing.lossless import distribution, exact
 
     monkeypatch.setattr(exact, "CASES", 2)
     monkeypatch.setattr(decisions, "check_decisions", partial(check_decisions, cases=8))
-    monkeypatch.setattr(probs, "samples_needed", lambda bias: 12)
+    monkeypatch.setattr(distribution, "samples_needed", lambda bias: 12)
     monkeypatch.setattr(lossless, "PARITY_TOKENS", 4)
-    monkeypatch.setattr(lossless, "LAW_TOKENS", 6)
+    monkeypatch.setattr(lossless, "DISTRIBUTION_TOKENS", 6)
     path = tmp_path / "pipeline.yaml"
     path.write_text(
         f"target: {{model: {ZLAB / 'target'}}}\n"
