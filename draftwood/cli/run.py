@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 JSON = {
     "text": "the new text; null without a tokenizer",
     "tokens": "ids of the new tokens",
+    "top_logprobs": "[[token, log-probability], ...] of each place, with generation.top_logprobs",
     "logprobs": "of each new token under the model itself, with generation.logprobs; else null",
     "finish_reason": "eos, stop_string, length or context",
     "seed": "the seed that reproduces it",
@@ -85,7 +86,7 @@ def summary(result: "Generation") -> str:
     if not result.speculation["ran"]:
         parts.append(f"no speculation: {result.speculation['reason']}")
     if kernels := result.stats.kernels:
-        parts.append(f"{kernels.total()} launches of {len(kernels)} kernels by {result.verifier}")
+        parts.append(f"{kernels.total()} launches of {len(kernels)} kernels")
     if result.stats.near_ties:
         parts.append(f"{result.stats.near_ties} decisions that rounding could change")
     return ", ".join(parts)

@@ -30,7 +30,7 @@ from draftwood.core.interfaces import (
     Verifier,
 )
 from draftwood.core.kernels.launches import LAUNCHES
-from draftwood.core.node_distributions import Processor, TargetDistributions
+from draftwood.core.node_distributions import Processor, TargetDistributions, TopLogprobs
 from draftwood.core.options import GenerationOptions
 from draftwood.core.pending import Pending
 from draftwood.core.plugin_calls import call, plugin_error
@@ -138,12 +138,14 @@ class Step:
         logprobs: Their log-probabilities if the request wants them, else None.
         finish_reason: Why the request ended; None if it has not.
         stats: The round's; None for the prefill, which is not a round.
+        top_logprobs: The most likely tokens at each place if the request wants them, else None.
     """
 
     tokens: tuple[int, ...]
     logprobs: tuple[float, ...] | None
     finish_reason: str | None
     stats: RoundStats | None
+    top_logprobs: tuple[TopLogprobs, ...] | None = None
 
 
 class Engine:
@@ -277,9 +279,9 @@ class Engine:
         watch.lap("judge")
         self._queue_for_drafter(run, run.request.prompt, forwarded.features)
         run.prefilled = True
-        tokens, logprobs = self._append(run, tree, distributions, verdict)
+        tokens = self._append(run, tree, verdict)
         run.stats.add_time(watch.timings())
-        return Step(tokens, logprobs, run.finish_reason, None)
+        return self._step(run, tokens, distributions, verdict, None)
 
     def _round(self, run: Run) -> Step:
         watch = Stopwatch(self.clock, self._marks)
@@ -298,7 +300,7 @@ class Engine:
         distributions = self._distributions(run, tree, forwarded)
         verdict = self._judge(run, tree, distributions, controlled.limits)
         watch.lap("judge")
-        tokens, logprobs = self._append(run, tree, distributions, verdict)
+        tokens = self._append(run, tree, verdict)
         path = verdict.accepted[: len(tokens)]
         watch.lap(None)
         run.session.commit(path)
@@ -313,7 +315,7 @@ class Engine:
         run.stats.add(stats)
         state = controlled.observe(stats)
         self.machine, run.controller_state = state.machine, state.request
-        return Step(tokens, logprobs, run.finish_reason, stats)
+        return self._step(run, tokens, distributions, verdict, stats)
 
     def _draft(self, run: Run, controlled: ControlledRound, watch: Stopwatch) -> TokenTree:
         """The grown tree."""
@@ -410,23 +412,32 @@ class Engine:
             reason = f"chose bonus token {verdict.bonus}, which is outside the vocabulary"
             raise plugin_error(self.verifier.judge, reason)
 
-    def _append(
-        self, run: Run, tree: TokenTree, distributions: TargetDistributions, verdict: Verdict
-    ) -> tuple[tuple[int, ...], tuple[float, ...] | None]:
+    def _append(self, run: Run, tree: TokenTree, verdict: Verdict) -> tuple[int, ...]:
         """Append the verdict's tokens up to the earliest stop; return those that were kept."""
         drafts = [tree.token_list[node] for node in verdict.accepted[1:]]
         tokens = drafts if verdict.bonus is None else [*drafts, verdict.bonus]
         rules: tuple[StopRule, ...] = (*run.request.stops, run.length)
         before = len(run.ids)
         run.finish_reason = append_until_stop(rules, run.ids, tokens, run.prompt_length)
-        tokens = tokens[: len(run.ids) - before]
-        logprobs = None
-        if run.request.options.logprobs:
-            logprobs = tuple(
-                distributions.log_probability(node, token)
-                for node, token in zip(verdict.accepted, tokens, strict=False)
-            )
-        return tuple(tokens), logprobs
+        return tuple(tokens[: len(run.ids) - before])
+
+    def _step(
+        self,
+        run: Run,
+        tokens: tuple[int, ...],
+        distributions: TargetDistributions,
+        verdict: Verdict,
+        stats: RoundStats | None,
+    ) -> Step:
+        """What the step returns, with the log-probabilities that the request wants."""
+        options, logprobs, top = run.request.options, None, None
+        nodes = verdict.accepted[: len(tokens)]
+        if options.logprobs or options.top_logprobs:
+            pairs = zip(nodes, tokens, strict=True)
+            logprobs = tuple(distributions.log_probability(*pair) for pair in pairs)
+        if options.top_logprobs:
+            top = tuple(distributions.top_logprobs(node, options.top_logprobs) for node in nodes)
+        return Step(tokens, logprobs, run.finish_reason, stats, top)
 
     def _queue_for_drafter(self, run: Run, tokens: Sequence[int], features: Tensor | None) -> None:
         """Queue committed tokens; the drafter receives them when it next runs."""

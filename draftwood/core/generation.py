@@ -22,7 +22,7 @@ from draftwood.core.interfaces import (
 )
 from draftwood.core.kernels.available import KernelsName
 from draftwood.core.kernels.resolve import resolve_kernels
-from draftwood.core.node_distributions import Processor
+from draftwood.core.node_distributions import Processor, TopLogprobs
 from draftwood.core.options import GenerationOptions
 from draftwood.core.processes import broadcast_from_rank0
 from draftwood.core.randomness import Seeded
@@ -48,7 +48,7 @@ class Chunk(Step):
         text: Whole characters only; None without a tokenizer.
     """
 
-    text: str | None
+    text: str | None = None
 
 
 @frozen(eq=False)
@@ -64,6 +64,8 @@ class Generation:
         stats: Totals of its rounds, launches of kernels included.
         speculation: {ran, reason}: whether drafts were made, and why not.
         verifier: Name of the verifier.
+        top_logprobs: (token, log-probability) of the most likely tokens at each place if the
+            request wants them, else None.
     """
 
     text: str | None
@@ -74,6 +76,7 @@ class Generation:
     stats: RequestStats
     speculation: Mapping[str, Any]
     verifier: str
+    top_logprobs: tuple[TopLogprobs, ...] | None = None
 
     @property
     def seconds(self) -> float:
@@ -87,6 +90,7 @@ class Generation:
             "text": self.text,
             "tokens": list(self.tokens),
             "logprobs": None if self.logprobs is None else list(self.logprobs),
+            "top_logprobs": None if self.top_logprobs is None else list(self.top_logprobs),
             "finish_reason": self.finish_reason,
             "seed": self.seed,
             **self.stats.as_dict(),
@@ -310,7 +314,14 @@ class Pipeline:
             piece = text.push(step.tokens)
             if step.finish_reason is not None:
                 piece += text.finish()
-        return Chunk(step.tokens, step.logprobs, step.finish_reason, step.stats, piece)
+        return Chunk(
+            step.tokens,
+            step.logprobs,
+            step.finish_reason,
+            step.stats,
+            step.top_logprobs,
+            text=piece,
+        )
 
     def _stream(self, run: Run, seed: int) -> Generator[Chunk, None, Generation]:
         chunks = []
@@ -321,9 +332,11 @@ class Pipeline:
 
     def _finished(self, run: Run, seed: int, chunks: Sequence[Chunk]) -> Generation:
         assert run.finish_reason is not None
-        logprobs = None
-        if run.request.options.logprobs:
+        options, logprobs, top = run.request.options, None, None
+        if options.logprobs or options.top_logprobs:
             logprobs = tuple(value for chunk in chunks for value in chunk.logprobs or ())
+        if options.top_logprobs:
+            top = tuple(value for chunk in chunks for value in chunk.top_logprobs or ())
         return Generation(
             text=None if self.tokenizer is None else "".join(c.text or "" for c in chunks),
             tokens=tuple(run.new_ids),
@@ -333,7 +346,14 @@ class Pipeline:
             stats=run.stats,
             speculation=self.speculation(run),
             verifier=self.engine.verifier.name,
+            top_logprobs=top,
         )
+
+    def __repr__(self) -> str:
+        parts = (self.engine.drafter, self.engine.tree, self.engine.controller)
+        names = [type(part).__name__ for part in parts if part is not None]
+        target = getattr(self.target, "name", type(self.target).__name__)
+        return f"Pipeline({', '.join([repr(target), *names, repr(self.engine.verifier.name)])})"
 
     def _notify(self, stats: RoundStats) -> None:
         for observer in list(self.observers):

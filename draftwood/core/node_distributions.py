@@ -15,6 +15,10 @@ Processor = Callable[[Tensor, Tensor], Tensor]
 """(ids (1, n) int64, scores (1, V)) -> scores (1, V): Hugging Face's LogitsProcessor."""
 
 
+TopLogprobs = tuple[tuple[int, float], ...]
+"""(token, log-probability) of the most likely tokens at one place, best first."""
+
+
 class TargetDistributions(NodeDistributions):
     """p from logits: each node's own path through the processors, then temperature and filters.
 
@@ -106,6 +110,13 @@ class TargetDistributions(NodeDistributions):
         """log p of `token` after `node` under the model itself: no processor, temperature 1."""
         row = _single_precision(self._logits[node])
         return float(row[token] - row.logsumexp(-1))
+
+    def top_logprobs(self, node: int, count: int) -> TopLogprobs:
+        """The `count` most likely tokens after `node` under the model itself, best first."""
+        row = _single_precision(self._logits[node])
+        values, tokens = row.topk(min(count, row.shape[-1]))
+        logprobs = (values - row.logsumexp(-1)).tolist()
+        return tuple(zip(tokens.tolist(), logprobs, strict=True))
 
     def _scores(self, node: int) -> Tensor:
         row = self._finite(self._logits[node], node)

@@ -116,6 +116,8 @@ class GenerationOptions(Sampling):
         seed: None draws one; the result names it.
         logprobs: Return the log-probability of each committed token under the model itself (no
             processor, temperature 1), as servers do.
+        top_logprobs: Return this many of the most likely tokens at each place, too, with their
+            log-probabilities; 0 returns none.
     """
 
     max_new_tokens: int = field(default=128, validator=and_(_whole, ge(0)))
@@ -137,6 +139,7 @@ class GenerationOptions(Sampling):
     )
     seed: int | None = field(default=None, validator=optional(and_(_whole, ge(0))))
     logprobs: bool = field(default=False, validator=_flag)
+    top_logprobs: int = field(default=0, validator=and_(_whole, ge(0), le(100)))
 
     @property
     def sampling(self) -> Sampling:

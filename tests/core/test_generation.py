@@ -505,3 +505,23 @@ def test_a_drafter_that_proposes_nothing_is_reported_as_no_speculation() -> None
         "ran": False,
         "reason": "the drafter never had a token to propose",
     }
+
+
+def test_top_logprobs_are_the_models_most_likely_tokens_at_each_place() -> None:
+    for nodes in (0, 4):
+        result = pipeline(nodes).generate(PROMPT, max_new_tokens=12, top_logprobs=3)
+        assert result.top_logprobs is not None
+        assert result.logprobs is not None
+        assert len(result.top_logprobs) == len(result.logprobs) == len(result.tokens)
+        places = zip(result.tokens, result.logprobs, result.top_logprobs, strict=True)
+        for token, logprob, best in places:
+            assert len(best) == 3
+            assert [value for _, value in best] == sorted((v for _, v in best), reverse=True)
+            assert best[0] == (token, pytest.approx(logprob))  # greedy
+        assert result.as_dict()["top_logprobs"] is not None
+    assert pipeline(4).generate(PROMPT, max_new_tokens=4, logprobs=True).top_logprobs is None
+
+
+def test_repr_names_the_parts_of_a_pipeline() -> None:
+    assert repr(pipeline(4)).startswith("Pipeline('OracleTarget', OracleDrafter")
+    assert "'match'" in repr(pipeline(0))
