@@ -9,6 +9,8 @@ from draftwood.core.hf import HFTarget
 from draftwood.core.hf.head import head_weight
 
 PROMPT = [5, 9, 2, 33]
+# peft calls names that transformers deprecates.
+from_peft = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 
 
 def logits(model, ids=PROMPT):
@@ -47,6 +49,7 @@ class Compiled:
         self._orig_mod = model
 
 
+@from_peft
 @pytest.mark.covers("wrapped-target")
 def test_an_adapter_that_is_switched_counts_from_the_next_request(fresh_model):
     peft = pytest.importorskip("peft")
@@ -63,6 +66,7 @@ def test_an_adapter_that_is_switched_counts_from_the_next_request(fresh_model):
     assert not torch.allclose(found["default"], found["other"], atol=1e-2)
 
 
+@from_peft
 @pytest.mark.covers("wrapped-target")
 def test_a_soft_prompt_is_refused_with_the_reason(fresh_model):
     peft = pytest.importorskip("peft")
