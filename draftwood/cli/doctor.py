@@ -59,6 +59,7 @@ def examine(session: Session) -> Iterator[Check]:
     yield _check("threads", _threads)
     yield _check("transformers", lambda: _release("transformers"))
     yield _check("triton", lambda: _release("triton"), missing="warning")
+    yield _check("kernels", _kernels)
     yield _check("model", _bundled, missing="warning")
     yield _check("cache", _cache, missing="warning")
     yield from _plugins(session)
@@ -96,6 +97,17 @@ def _release(name: str) -> str:
         raise ImportError(f"{name} is not installed") from None
     import_module(name)
     return found
+
+
+def _kernels() -> str:
+    """What `runtime.kernels: auto` chooses where a target is on this machine's first device."""
+    from draftwood.core.kernels.available import unavailable_reason
+
+    device = "cuda" if import_module("torch").cuda.is_available() else "cpu"
+    if (reason := unavailable_reason(device)) is not None:
+        return f"runtime.kernels: auto is torch: {reason}"
+    name = "triton" if device == "cuda" else "torch unless verifier: {use: triton}"
+    return f"runtime.kernels: auto is {name} on {device}"
 
 
 def _bundled() -> str:

@@ -143,7 +143,9 @@ def test_doctor_accepts_this_machine(draftwood):
     assert set(result) == {"ok", "checks"}
     assert (ran.code, result["ok"]) == (0, True)
     names = {check["name"] for check in result["checks"]}
-    assert names >= {"draftwood", "torch", "devices", "threads", "transformers", "cache", "plugins"}
+    assert names >= {
+        "draftwood", "torch", "devices", "threads", "transformers", "kernels", "cache", "plugins",
+    }  # fmt: skip
     assert "torch" in draftwood("doctor").out
 
 

@@ -20,6 +20,6 @@ def unavailable_reason(device: str) -> str | None:
     if device == "cuda" or interpreting():
         return None
     return (
-        f"Triton kernels run on a GPU, and the target is on {device} (TRITON_INTERPRET=1 runs "
-        "them in Triton's interpreter, which is slow and for tests)"
+        f"Triton kernels need a GPU and do not run on {device}, except in Triton's interpreter "
+        "(TRITON_INTERPRET=1 before Python starts; slow, for tests)"
     )

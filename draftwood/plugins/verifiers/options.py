@@ -1,11 +1,11 @@
-"""Options of the bundled verifiers. A rule has none, since it is fixed by what it proves."""
+"""Options of the bundled verifiers. The rules themselves have none."""
 
 from typing import Literal
 
 from attrs import frozen
 
 DeviceRule = Literal["match", "ratio", "multi_round"]
-"""Rules that the `triton` verifier has kernels for."""
+"""Rules that the verifier `triton` has kernels for."""
 
 
 @frozen
@@ -30,13 +30,21 @@ class TraversalOptions:
 
 @frozen
 class TritonOptions:
-    """rule: match, ratio or multi_round; it decides as the verifier of that name does."""
+    """Options of `triton`.
+
+    Attributes:
+        rule: The verifier whose decisions it makes: match, ratio or multi_round.
+    """
 
     rule: DeviceRule = "match"
 
 
 @frozen
 class AutoOptions:
-    """rule: match, ratio or multi_round, on the device where its kernels run, else on the host."""
+    """Options of `auto`.
+
+    Attributes:
+        rule: match, ratio or multi_round; on the device where Triton kernels run, else on the host.
+    """
 
     rule: DeviceRule = "match"

@@ -73,7 +73,7 @@ def test_triton_on_a_cpu_is_refused_without_the_interpreter(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(IN_INTERPRETER, "0")
-    with pytest.raises(UnsupportedTarget, match=r"the target is on cpu.*runtime\.kernels: torch"):
+    with pytest.raises(UnsupportedTarget, match=r"do not run on cpu.*runtime\.kernels: torch"):
         Pipeline(toy_target(), kernels="triton")
 
 
