@@ -173,6 +173,23 @@ SECTIONS: Mapping[str, Mapping[str, FaultKind]] = {
             "A target that is compiled, wrapped by PEFT, quantised, headless or back in training "
             "mode fails, or gives other text"
         ),
+        "resource-bomb": FaultKind(
+            "A small file or a large option takes the machine's memory or time: aliases, nesting, "
+            "limits of a thousand million"
+        ),
+        "unclear-refusal": FaultKind(
+            "A refusal names one problem of several, or does not name what a word of another "
+            "library is called here"
+        ),
+        "output-stream": FaultKind(
+            "A closed, full or ASCII-only standard output ends in a traceback or in exit code 0"
+        ),
+        "text-encoding": FaultKind("A byte order mark becomes part of a prompt or a key"),
+        "offline-hub": FaultKind("A hub name is retried for minutes where there is no network"),
+        "mutated-input": FaultKind(
+            "A mutated configuration, checkpoint header or prompt ends in a traceback, takes more "
+            "than 10 s or more than 2 GB"
+        ),
         "loose-self-check": FaultKind(
             "A tolerance of the self-check is so wide that a target passes whose rows depend on "
             "each other"

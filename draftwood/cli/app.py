@@ -1,6 +1,5 @@
 """The command group: the bundled commands, and those that third parties add."""
 
-import difflib
 from functools import cached_property
 from importlib import import_module
 from typing import Any
@@ -10,6 +9,7 @@ import click
 import draftwood
 from draftwood.core.registry.registry import PluginRecord, Registry
 from draftwood.core.renames import COMMANDS as MOVED
+from draftwood.core.suggestions import did_you_mean
 
 COMMANDS = {
     "run": "Decode a prompt and stream the text.",
@@ -84,8 +84,7 @@ class LazyGroup(click.Group):
             session, name = session_of(ctx), args[0]
             records = (*session.registry.records, *session.commands[1])
             failures = [str(record) for record in records if record.status == "failed"]
-            close = difflib.get_close_matches(name, self.list_commands(ctx), n=1)
-            message = f"no command {name!r}" + (f"; did you mean {close[0]!r}?" if close else "")
+            message = f"no command {name!r}{did_you_mean(name, self.list_commands(ctx))}"
             if name in MOVED:
                 message = f"{name!r} is now `{MOVED[name]}`, in draftwood's source repository"
             lines = dict.fromkeys([message, *failures])

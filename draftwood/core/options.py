@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from attrs import Attribute, asdict, evolve, field, fields_dict, frozen
-from attrs.validators import and_, ge, gt, in_, le, optional
+from attrs.validators import and_, ge, gt, in_, le, lt, optional
 
 from draftwood.core.errors import RequestError
+from draftwood.core.suggestions import key_hint
 
 CONSTRAINTS = (
     "suppress_tokens",
@@ -18,6 +19,13 @@ CONSTRAINTS = (
     "forced_eos_token_id",
 )
 """Options that follow the model's own generation config unless they are given."""
+
+MAX_NODES, MAX_DEPTH = 4096, 512
+"""Upper bounds of options that count a tree's nodes or levels: attention over n nodes holds n * n
+numbers a head, and drawings recurse for every level."""
+
+MAX_TOKENS = 1 << 24
+"""Upper bound of options that count a request's tokens; longer than any model's context."""
 
 GREEDY_BELOW = 1e-5
 """Temperatures below this are greedy: one threshold for drafter and target, so that no module
@@ -120,10 +128,10 @@ class GenerationOptions(Sampling):
             log-probabilities; 0 returns none.
     """
 
-    max_new_tokens: int = field(default=128, validator=and_(_whole, ge(0)))
-    min_new_tokens: int = field(default=0, validator=and_(_whole, ge(0)))
+    max_new_tokens: int = field(default=128, validator=and_(_whole, ge(0), le(MAX_TOKENS)))
+    min_new_tokens: int = field(default=0, validator=and_(_whole, ge(0), le(MAX_TOKENS)))
     repetition_penalty: float = field(default=1.0, validator=and_(gt(0.0), _finite))
-    no_repeat_ngram_size: int = field(default=0, validator=and_(_whole, ge(0)))
+    no_repeat_ngram_size: int = field(default=0, validator=and_(_whole, ge(0), le(MAX_TOKENS)))
     sequence_bias: tuple[tuple[tuple[int, ...], float], ...] = field(default=(), validator=_biases)
     eos_token_id: tuple[int, ...] | None = field(default=None, validator=optional(_ids))
     stop_strings: tuple[str, ...] = field(default=(), validator=_texts)
@@ -137,7 +145,7 @@ class GenerationOptions(Sampling):
     defaults: Literal["draftwood", "model"] = field(
         default="draftwood", validator=in_(("draftwood", "model"))
     )
-    seed: int | None = field(default=None, validator=optional(and_(_whole, ge(0))))
+    seed: int | None = field(default=None, validator=optional(and_(_whole, ge(0), lt(2**64))))
     logprobs: bool = field(default=False, validator=_flag)
     top_logprobs: int = field(default=0, validator=and_(_whole, ge(0), le(100)))
 
@@ -191,9 +199,8 @@ class GenerationOptions(Sampling):
         known = fields_dict(GenerationOptions)
         for name in changes:
             if name not in known:
-                raise RequestError(
-                    f"unknown generation option {name!r}; choices: {', '.join(sorted(known))}"
-                )
+                hint = key_hint(str(name), known) or f"; choices: {', '.join(sorted(known))}"
+                raise RequestError(f"unknown generation option {name!r}{hint}")
         changes = dict(changes)
         bias, eos = changes.get("sequence_bias"), changes.get("eos_token_id")
         if isinstance(bias, Mapping):

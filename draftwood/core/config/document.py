@@ -40,10 +40,26 @@ class Node:
         return isinstance(self.data, dict)
 
 
+MAX_BYTES, MAX_DEPTH, MAX_VALUES = 1 << 20, 64, 100_000
+"""Limits of a document. Aliases can make 10^9 values of 600 bytes, and brackets nest as deep as
+Python's stack."""
+
+
 class _Loader(yaml.SafeLoader):
     """PyYAML with the scalars of YAML 1.2 (the core schema, lower-case words only)."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's own registry
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """PyYAML's, which calls itself for every level."""
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            message = f"values are nested more than {MAX_DEPTH} levels deep"
+            raise yaml.MarkedYAMLError(problem=message, problem_mark=self.peek_event().start_mark)
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
 
 
 _TAG = "tag:yaml.org,2002:"
@@ -73,7 +89,11 @@ def read_file(path: Path, *, shown: str | None = None, builtin: bool = False) ->
     """
     name = shown or str(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise ConfigError([Problem(name, "", f"is larger than {MAX_BYTES} bytes")])
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError([Problem(name, "", f"is not UTF-8 text ({error})")]) from error
     except OSError as error:
@@ -110,13 +130,20 @@ def from_python(value: Any, where: str = "<mapping>", *, builtin: bool = False) 
     """
     base, problems = Path.cwd(), list[Problem]()
 
-    def convert(value: Any, path: str) -> Node:
+    def convert(value: Any, path: str, depth: int = 0) -> Node:
         data: Any
         match value:
+            case Mapping() | list() | tuple() if depth == MAX_DEPTH:
+                message = f"values are nested more than {MAX_DEPTH} levels deep"
+                raise ConfigError([Problem(where, path[:80].lstrip("."), message)])
             case Mapping():
-                data = {str(key): convert(item, f"{path}.{key}") for key, item in value.items()}
+                data = {
+                    str(key): convert(item, f"{path}.{key}", depth + 1)
+                    for key, item in value.items()
+                }
             case list() | tuple():
-                data = [convert(item, f"{path}[{index}]") for index, item in enumerate(value)]
+                items = enumerate(value)
+                data = [convert(item, f"{path}[{index}]", depth + 1) for index, item in items]
             case Enum():
                 data = value.value
             case None | bool() | int() | float() | str() | Path():
@@ -201,9 +228,17 @@ class _Reader:
         self.name, self.base, self.builtin = name, base, builtin
         self.problems: list[Problem] = []
         self._open: list[int] = []
+        self._values = 0
 
     def node(self, node: yaml.Node, key: yaml.Node | None = None) -> Node:
         where = _place(self.name, node.start_mark)
+        self._values += 1
+        if self._values > MAX_VALUES:
+            message = f"the document has more than {MAX_VALUES} values, aliases expanded"
+            raise ConfigError([*self.problems, Problem(where, "", message)])
+        if len(self._open) >= MAX_DEPTH:
+            message = f"aliases nest values more than {MAX_DEPTH} levels deep"
+            raise ConfigError([*self.problems, Problem(where, "", message)])
         if id(node) in self._open:
             self.problems.append(Problem(where, "", "an alias refers to a value that contains it"))
             return Node(None, where, where, self.base, self.builtin)
@@ -246,7 +281,11 @@ class _Reader:
                     text = node.value.lower().replace(".inf", "inf").replace(".nan", "nan")
                     return int(text) if kind == "int" else float(text)
                 except (ValueError, AttributeError):
-                    pass
+                    shown = node.value if isinstance(node.value, str) else ""
+                    if len(shown) > 1000:
+                        message = f"a number of {len(shown)} digits is too long"
+                        self.problems.append(Problem(where, "", message))
+                        return None
         self.problems.append(Problem(where, "", f"the tag {node.tag!r} cannot be used here"))
         return None
 

@@ -4,7 +4,6 @@ Every problem of a document is reported at once, each at its file, line and colu
 torch.
 """
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
@@ -13,7 +12,7 @@ from typing import Any, Literal, TypeVar
 
 import attrs
 from attrs import field, frozen
-from attrs.validators import matches_re, min_len, optional
+from attrs.validators import min_len, optional
 
 from draftwood.core.config.defaults import default_controller, default_tree, default_verifier
 from draftwood.core.config.document import Node, apply_settings, from_python, merge, read_file
@@ -25,6 +24,7 @@ from draftwood.core.registry.loader import installed
 from draftwood.core.registry.option_types import Nested
 from draftwood.core.registry.plugin import Kind
 from draftwood.core.registry.registry import Refusal, Registered, Registry
+from draftwood.core.suggestions import KEYS, did_you_mean
 
 T = TypeVar("T")
 
@@ -32,9 +32,19 @@ BUILTIN = "builtin"
 """The bundled model or checkpoint; `builtin:NAME` names another bundled one."""
 
 
-def _positive(_: Any, attribute: "attrs.Attribute[Any]", value: int | str) -> None:
-    if isinstance(value, int) and value < 1:
-        raise ValueError(f"'{attribute.name}' must be >= 1: {value}")
+MAX_THREADS = 4096
+
+
+def _threads(_: Any, attribute: "attrs.Attribute[Any]", value: int | str) -> None:
+    if isinstance(value, int) and not 1 <= value <= MAX_THREADS:
+        raise ValueError(f"'{attribute.name}' must be auto or 1..{MAX_THREADS}: {value}")
+
+
+def _device(_: Any, attribute: "attrs.Attribute[Any]", value: str) -> None:
+    if not re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,4})?", value):
+        near = did_you_mean(value.partition(":")[0], ("auto", "cpu", "cuda"))
+        message = f"'{attribute.name}' must be auto, cpu, cuda or cuda:N: {value[:80]!r}{near}"
+        raise ValueError(message)
 
 
 @frozen
@@ -76,10 +86,10 @@ class RuntimeConfig:
             and on a GPU where it can compute the model's attention, else torch.
     """
 
-    device: str = field(default="auto", validator=matches_re(r"auto|cpu|cuda(:\d+)?"))
+    device: str = field(default="auto", validator=_device)
     dtype: Literal["auto", "float32", "bfloat16", "float16", "float64"] = "auto"
     attention: Literal["auto", "sdpa", "eager"] = "auto"
-    threads: Literal["auto"] | int = field(default="auto", validator=_positive)
+    threads: Literal["auto"] | int = field(default="auto", validator=_threads)
     parallel: Literal["none", "tensor", "layers"] = "none"
     graphs: Literal["auto", "on", "off"] = "off"
     kernels: KernelsName = "auto"
@@ -288,6 +298,8 @@ def _component(kind: Kind, node: Node, registry: Registry, problems: list[Proble
     if use is None or not isinstance(use.data, str):
         names = ", ".join(registry.names(kind)) or "none"
         message = f"`use` must name a {kind}, got {shown(use) if use else 'no `use`'}"
+        other = next((key for key in node.data if KEYS.get(key, ("",))[0] == "use"), None)
+        message += f"; did you mean `use` by {other!r}?" if use is None and other else ""
         where = (use or node).where
         problems.append(Problem(where, f"{kind}.use", message, (f"installed: {names}",)))
         return INVALID
@@ -333,9 +345,10 @@ def _read(source: str | Path | Mapping[str, Any], inside: tuple[Path, ...] = ())
         raise ConfigError([Problem(base.where, "extends", message)])
     parent = base.data
     if str(parent) not in builtin_pipelines():
-        parent = base.base / Path(parent).expanduser()
-        if not parent.is_file():
+        file = _existing(Path(parent), base.base)
+        if file is None:
             raise ConfigError([_no_pipeline(str(base.data), base.where, "extends")])
+        parent = file
     return merge(_read(parent, inside), attrs.evolve(document, data=rest))
 
 
@@ -344,17 +357,24 @@ def _locate(source: str | Path) -> tuple[Path, bool]:
     builtin = builtin_pipelines()
     if isinstance(source, str) and source in builtin:
         return builtin[source], True
-    path = Path(source).expanduser()
-    if not path.is_file():
+    if (path := _existing(Path(source))) is None:
         raise ConfigError([_no_pipeline(str(source), "", "")])
     return path, False
 
 
+def _existing(path: Path, base: Path = Path()) -> Path | None:
+    """The file, relative to `base`; None if there is none, or none can have this name."""
+    try:
+        path = base / path.expanduser()
+        return path if path.is_file() else None
+    except (OSError, ValueError, RuntimeError):
+        return None
+
+
 def _no_pipeline(name: str, where: str, key: str) -> Problem:
     builtin = list(builtin_pipelines())
-    close = difflib.get_close_matches(name, builtin, n=1)
-    suggestion = f"; did you mean {close[0]!r}?" if close else ""
-    message = f"{name!r} is neither a builtin pipeline nor a file{suggestion}"
+    message = f"{name[:200]!r} is neither a builtin pipeline nor a file"
+    message += did_you_mean(name, builtin)
     return Problem(where, key, message, (f"builtin: {', '.join(builtin)}",))
 
 

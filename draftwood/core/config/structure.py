@@ -4,7 +4,6 @@ Scalars are strict: a whole number is accepted for a float and nothing else is c
 does not become 3, nor "off" false.
 """
 
-import difflib
 import math
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -33,6 +32,7 @@ from draftwood.core.registry.plugin import Kind
 from draftwood.core.registry.plugin_options import PluginOptions
 from draftwood.core.registry.registry import Refusal, Registry
 from draftwood.core.renames import OPTION_VALUES
+from draftwood.core.suggestions import did_you_mean, key_hint
 
 
 @frozen
@@ -86,15 +86,14 @@ def build(
         if key == skip or (parts is not None and key in named):
             continue
         if key not in fields:
-            problems.append(unknown_key(key, value, path, fields, owner))
+            choices = (*fields, *filter(None, [skip]))
+            problems.append(unknown_key(key, value, path, choices, owner))
             continue
         values[key] = structure(fields[key][1], value, _join(path, key), problems)
     for name, (attribute, _) in fields.items():
         if attribute.default is attrs.NOTHING and name not in values:
             problems.append(Problem(node.where, _join(path, name), f"is required{owner}"))
-    if len(problems) > before:
-        return INVALID
-    return _instance(cls, node, path, values, problems)
+    return _instance(cls, node, path, values, problems, complete=len(problems) == before)
 
 
 def _plugins(
@@ -144,7 +143,7 @@ def structure(shape: Shape, node: Node, path: str, problems: list[Problem]) -> A
                 if type(written) is type(node.data) and written == node.data:
                     return value
             names = [str(written) for written, _ in values]
-            message = f"{shown(node)} is none of the choices{_suggestion(node.data, names)}"
+            message = f"{shown(node)} is none of the choices{_value_hint(node, names)}"
             if renamed := OPTION_VALUES.get(path, {}).get(str(node.data)):
                 message = f"{shown(node)} is now called {renamed!r}"
             problems.append(Problem(node.where, path, message, (f"choices: {', '.join(names)}",)))
@@ -192,32 +191,48 @@ def shown(node: Node) -> str:
         case list():
             return "a list"
         case other:
-            return repr(other)
+            text = repr(other)
+            return text if len(text) <= 200 else f"{text[:200]}... ({len(text)} characters)"
 
 
 def unknown_key(
     key: str, node: Node, path: str, choices: Collection[str], owner: str = ""
 ) -> Problem:
     """The problem of an unknown key, with the nearest choice or all of them."""
-    suggestion = _suggestion(key, choices)
-    hints = () if suggestion else (f"choices: {', '.join(choices) or 'none'}",)
+    suggestion = key_hint(key, choices)
+    options = ", ".join(choice for choice in choices if choice != "use")
+    hints = () if suggestion else (f"choices: {options or 'none'}",)
     return Problem(node.key, _join(path, key), f"unknown key {key!r}{owner}{suggestion}", hints)
 
 
-def _suggestion(text: Any, choices: Collection[str]) -> str:
-    close = difflib.get_close_matches(text, choices, n=1) if isinstance(text, str) else []
-    return f"; did you mean {close[0]!r}?" if close else ""
+def _value_hint(node: Node, names: Collection[str]) -> str:
+    """What is meant by a value that is none of the choices; `true` may mean `on`."""
+    data = node.data
+    return did_you_mean(str(data).lower() if isinstance(data, bool) else data, names)
 
 
 def _scalar(kind: type, node: Node) -> Any:
     data = node.data
-    if kind is float and type(data) is int:
-        return float(data)
     if kind is float and type(data) is float:
         return INVALID if math.isnan(data) else data
-    if kind is Path and isinstance(data, (str, Path)) and str(data):
-        return (node.base / Path(data).expanduser()).resolve()
+    if kind is Path:
+        return _path(node)
+    if kind is float and type(data) is int:
+        return float(data) if abs(data) < 2**1000 else INVALID
     return data if type(data) is kind else INVALID
+
+
+def _path(node: Node) -> Any:
+    """The absolute path of a text; INVALID for a name that no file can have."""
+    data = node.data
+    if not isinstance(data, (str, Path)) or not str(data):
+        return INVALID
+    try:
+        path = (node.base / Path(data).expanduser()).resolve()
+        path.exists()
+    except (OSError, ValueError, RuntimeError):  # too long, a null byte, a home that is unknown
+        return INVALID
+    return path
 
 
 def _either(members: tuple[Shape, ...], node: Node, path: str, problems: list[Problem]) -> Any:
@@ -249,7 +264,7 @@ def _path_or_name(node: Node, path: str, problems: list[Problem]) -> Any:
     if local is not INVALID and local.exists():
         return local
     if local is INVALID or isinstance(node.data, Path) or node.data[0] in "./~":
-        message = f"no such file or folder: {node.data if local is INVALID else local}"
+        message = f"no such file or folder: {str(node.data if local is INVALID else local)[:200]}"
         problems.append(Problem(node.where, path, message))
         return INVALID
     return node.data
@@ -266,25 +281,38 @@ def _tuple(shape: Many | Row, node: Node, path: str, problems: list[Problem]) ->
         structure(inner, item, f"{path}[{index}]", problems)
         for index, (inner, item) in enumerate(zip(shapes, items, strict=True))
     )
-    return INVALID if INVALID in values else values
+    return INVALID if any(value is INVALID for value in values) else values
 
 
 def _instance(
-    cls: type, node: Node, path: str, values: dict[str, Any], problems: list[Problem]
+    cls: type,
+    node: Node,
+    path: str,
+    values: dict[str, Any],
+    problems: list[Problem],
+    *,
+    complete: bool,
 ) -> Any:
     """Construct; if validators refuse, record each refusal at the place of its field.
 
     attrs itself stops at the first refusal.
+
+    Args:
+        complete: Whether nothing is wrong so far. If not, only the validators run, so that the
+            refused values are reported together with the other problems.
     """
-    try:
-        return cls(**values)
-    except (TypeError, ValueError) as error:
-        refusals = list(_refusals(cls, values))
-        if not refusals:  # by __attrs_post_init__, which compares several fields
-            problems.append(Problem(node.where, path, _message(error)))
-    for name, message in refusals:
+    message = ""
+    if complete:
+        try:
+            return cls(**values)
+        except (TypeError, ValueError, OverflowError) as error:
+            message = _message(error)
+    refusals = list(_refusals(cls, values))
+    if message and not refusals:  # by __attrs_post_init__, which compares several fields
+        problems.append(Problem(node.where, path, message))
+    for name, refusal in refusals:
         where = node.data[name].where if name in node.data else node.where
-        problems.append(Problem(where, _join(path, name), message))
+        problems.append(Problem(where, _join(path, name), refusal))
     return INVALID
 
 
@@ -297,11 +325,12 @@ def _refusals(cls: type, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
             value = value.factory(draft) if value.takes_self else value.factory()
         object.__setattr__(draft, attribute.name, value)
     for attribute in attrs.fields(cls):
-        if attribute.validator is None:
+        value = getattr(draft, attribute.name)
+        if attribute.validator is None or value is INVALID or value is attrs.NOTHING:
             continue
         try:
-            attribute.validator(draft, attribute, getattr(draft, attribute.name))
-        except (TypeError, ValueError) as error:
+            attribute.validator(draft, attribute, value)
+        except (TypeError, ValueError, OverflowError) as error:
             yield attribute.name, _message(error)
 
 

@@ -5,7 +5,6 @@ point is loaded with a pluggy manager of its own. A failure becomes a record tha
 distribution, its version and the cause, and every other plugin still works.
 """
 
-import difflib
 import inspect
 import os
 import re
@@ -34,6 +33,7 @@ from draftwood.core.registry.registry import (
     cause_of,
     listed,
 )
+from draftwood.core.suggestions import did_you_mean
 from draftwood.version import __version__
 
 GROUP = "draftwood"
@@ -290,9 +290,7 @@ def _misspelt(callers: Iterable[pluggy.HookCaller]) -> list[str]:
     for caller in callers:
         if caller.has_spec() or all(impl.optionalhook for impl in caller.get_hookimpls()):
             continue
-        close = difflib.get_close_matches(caller.name, _HOOK_NAMES, n=1)
-        suggestion = f"; did you mean {close[0]!r}?" if close else ""
-        causes.append(f"unknown hook {caller.name!r}{suggestion}")
+        causes.append(f"unknown hook {caller.name!r}{did_you_mean(caller.name, _HOOK_NAMES)}")
     return causes
 
 

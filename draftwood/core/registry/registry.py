@@ -1,6 +1,5 @@
 """What the loader found: plugins by kind and name, their distributions, and what is broken."""
 
-import difflib
 from collections import Counter
 from collections.abc import Callable, Iterable
 from importlib import import_module
@@ -12,6 +11,7 @@ from attrs import field, frozen
 from draftwood.core.errors import DraftwoodError, PluginError
 from draftwood.core.registry.plugin import TRAITS, Kind, Plugin, TrainablePlugin, Traits
 from draftwood.core.renames import renamed_method
+from draftwood.core.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     import click
@@ -230,11 +230,11 @@ class Registry:
                 ),
             )
         choices = self.names(kind)
-        close = difflib.get_close_matches(name, choices, n=1)
-        suggestion = f"; did you mean {close[0]!r}?" if close else ""
         hints = [f"installed: {', '.join(choices) or 'none'}"]
         hints += [str(record) for record in self.records if record.status in ("failed", "off")]
-        return Refusal(f"unknown {kind} {name!r}{suggestion}", tuple(dict.fromkeys(hints)))
+        return Refusal(
+            f"unknown {kind} {name!r}{did_you_mean(name, choices)}", tuple(dict.fromkeys(hints))
+        )
 
     def get(self, kind: Kind | str, name: str) -> Registered:
         """The plugin called `name`.

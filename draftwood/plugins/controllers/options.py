@@ -5,6 +5,8 @@ from typing import Literal
 from attrs import field, frozen
 from attrs.validators import and_, ge, gt, le, optional
 
+from draftwood.core.options import MAX_DEPTH, MAX_NODES
+
 
 @frozen
 class FixedOptions:
@@ -15,8 +17,8 @@ class FixedOptions:
         depth: Deepest draft node; None for the drafter's own limit.
     """
 
-    nodes: int = field(default=32, validator=ge(0))
-    depth: int | None = field(default=None, validator=optional(ge(1)))
+    nodes: int = field(default=32, validator=and_(ge(0), le(MAX_NODES)))
+    depth: int | None = field(default=None, validator=optional(and_(ge(1), le(MAX_DEPTH))))
 
 
 @frozen
@@ -30,7 +32,7 @@ class MeasuredOptions:
         probe_seconds: Time limit on measuring, in seconds.
     """
 
-    max_nodes: int = field(default=256, validator=ge(1))
+    max_nodes: int = field(default=256, validator=and_(ge(1), le(MAX_NODES)))
     objective: Literal["speed", "rate"] = "speed"
     refresh: bool = False
     probe_seconds: float = field(default=5.0, validator=and_(gt(0.0), le(5.0)))
@@ -50,7 +52,7 @@ class RooflineOptions:
         probe_seconds: Time limit on measuring, in seconds.
     """
 
-    max_nodes: int = field(default=256, validator=ge(1))
+    max_nodes: int = field(default=256, validator=and_(ge(1), le(MAX_NODES)))
     objective: Literal["speed", "rate"] = "speed"
     clock: Literal["wall", "nominal"] = "wall"
     refresh: bool = False

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from attrs import Attribute, field, frozen
-from attrs.validators import and_, ge, gt, lt, optional
+from attrs.validators import and_, ge, gt, le, lt, optional
 
+from draftwood.core.options import MAX_DEPTH, MAX_NODES
 from draftwood.core.registry.loader import installed
 from draftwood.core.registry.plugin import Kind
 from draftwood.core.registry.plugin_options import DrafterOptions
@@ -26,10 +27,10 @@ class NgramOptions:
             scored by how often contexts of their length were right.
     """
 
-    max_ngram: int = field(default=6, validator=ge(1))
-    min_ngram: int = field(default=1, validator=ge(1))
-    max_depth: int = field(default=16, validator=ge(1))
-    continuations: int = field(default=4, validator=ge(1))
+    max_ngram: int = field(default=6, validator=and_(ge(1), le(MAX_DEPTH)))
+    min_ngram: int = field(default=1, validator=and_(ge(1), le(MAX_DEPTH)))
+    max_depth: int = field(default=16, validator=and_(ge(1), le(MAX_DEPTH)))
+    continuations: int = field(default=4, validator=and_(ge(1), le(MAX_NODES)))
     confidence: float = field(default=0.7, validator=and_(gt(0.0), lt(1.0)))
 
     def __attrs_post_init__(self) -> None:
@@ -74,8 +75,8 @@ class DBlastOptions(DFlashOptions):
         allow_pickle: Read weights that are not safetensors. They can run code: use it only for
             files you trust.
         prior_temperature: Z_T, the temperature of the distribution over branches; or a list of
-            [target temperature, Z_T] to interpolate, as `draftwood tune-zt` prints it; None for the
-            checkpoint's own table, 1.0 if it has none.
+            [target temperature, Z_T] to interpolate, as `python -m studies.dblast tune-zt` prints
+            it; None for the checkpoint's own table, 1.0 if it has none.
     """
 
     prior_temperature: float | tuple[tuple[float, float], ...] | None = field(
@@ -100,7 +101,7 @@ class Eagle3Options:
 
     checkpoint: Path | str
     revision: str | None = None
-    max_depth: int = field(default=8, validator=ge(1))
+    max_depth: int = field(default=8, validator=and_(ge(1), le(MAX_DEPTH)))
     taps: tuple[int, ...] | None = None
     allow_pickle: bool = False
 
@@ -120,7 +121,7 @@ class DraftModelOptions:
 
     model: Path | str
     revision: str | None = None
-    max_depth: int = field(default=6, validator=ge(1))
+    max_depth: int = field(default=6, validator=and_(ge(1), le(MAX_DEPTH)))
     trust_remote_code: bool = False
     allow_pickle: bool = False
 

@@ -4,12 +4,16 @@ Policies of deterministic trees have a `score_temperature`: `match` is exact for
 drafter's distribution at a low temperature is too sharp to rank nodes or to set a budget.
 """
 
+from collections import Counter
+from itertools import accumulate
+from operator import mul
 from typing import Any, Literal
 
 from attrs import Attribute, field, frozen
-from attrs.validators import deep_iterable, ge, gt, optional
+from attrs.validators import and_, ge, gt, le, optional
 
 from draftwood.core.draws import Draws
+from draftwood.core.options import MAX_DEPTH, MAX_NODES
 
 RankPath = tuple[int, ...]
 
@@ -24,7 +28,7 @@ class ChainOptions:
             request's own, but at least 0.8 (1.3 for a Markov proposal).
     """
 
-    length: int | None = field(default=None, validator=optional(ge(1)))
+    length: int | None = field(default=None, validator=optional(and_(ge(1), le(MAX_DEPTH))))
     score_temperature: float | None = field(default=None, validator=optional(gt(0.0)))
 
 
@@ -40,7 +44,7 @@ class BestFirstOptions:
             or auto: search on a CPU where the proposal has a table. The trees are the same.
     """
 
-    max_nodes: int = field(default=256, validator=ge(1))
+    max_nodes: int = field(default=256, validator=and_(ge(1), le(MAX_NODES)))
     score_temperature: float | None = field(default=None, validator=optional(gt(0.0)))
     form: Literal["auto", "search", "by_level"] = "auto"
 
@@ -57,26 +61,34 @@ class DynamicOptions:
             request's own, but at least 0.8 (1.3 for a Markov proposal).
     """
 
-    top_k: int = field(default=10, validator=ge(1))
-    depth: int = field(default=7, validator=ge(1))
-    total_tokens: int = field(default=60, validator=ge(1))
+    top_k: int = field(default=10, validator=and_(ge(1), le(MAX_NODES)))
+    depth: int = field(default=7, validator=and_(ge(1), le(MAX_DEPTH)))
+    total_tokens: int = field(default=60, validator=and_(ge(1), le(MAX_NODES)))
     score_temperature: float | None = field(default=None, validator=optional(gt(0.0)))
 
 
 def _prefix_closed(_: object, attribute: "Attribute[Any]", paths: tuple[RankPath, ...]) -> None:
     """Every rank path is non-empty, non-negative, listed once, and hangs from a listed one."""
+    if len(paths) > MAX_NODES:
+        raise ValueError(f"{attribute.name}: at most {MAX_NODES} paths, got {len(paths)}")
+    counts = Counter(paths)
     for path in paths:
+        if len(path) > MAX_DEPTH or any(rank >= MAX_NODES for rank in path):
+            raise ValueError(
+                f"{attribute.name}: a path has at most {MAX_DEPTH} ranks below {MAX_NODES}, got "
+                f"{len(path)} up to {max(path)}"
+            )
         if not path or min(path) < 0:
             raise ValueError(
                 f"{attribute.name}: {list(path)} is not a rank path; [0, 2] is the third-best "
                 "token after the best one"
             )
-        if len(path) > 1 and path[:-1] not in paths:
+        if len(path) > 1 and path[:-1] not in counts:
             raise ValueError(
                 f"{attribute.name}: {list(path)} hangs from {list(path[:-1])}, which is not "
                 "listed; list every prefix of a path"
             )
-        if paths.count(path) > 1:
+        if counts[path] > 1:
             raise ValueError(f"{attribute.name}: {list(path)} is listed twice")
 
 
@@ -117,7 +129,17 @@ class LotteryOptions:
         length: Most draft nodes; None for as deep as the drafter goes.
     """
 
-    length: int | None = field(default=None, validator=optional(ge(1)))
+    length: int | None = field(default=None, validator=optional(and_(ge(1), le(MAX_DEPTH))))
+
+
+def _drawable(_: object, attribute: "Attribute[Any]", widths: tuple[int, ...]) -> None:
+    """Every width is at least 1, and the tree is not too large."""
+    if any(width < 1 for width in widths):
+        raise ValueError(f"'{attribute.name}' must each be >= 1: {list(widths)}")
+    if len(widths) > MAX_DEPTH or sum(accumulate(widths, mul)) > MAX_NODES:
+        raise ValueError(
+            f"'{attribute.name}' make a tree of more than {MAX_NODES} nodes or {MAX_DEPTH} levels"
+        )
 
 
 @frozen
@@ -131,7 +153,7 @@ class SampledOptions:
             without replacement.
     """
 
-    widths: tuple[int, ...] = field(default=(), validator=deep_iterable(ge(1)))
+    widths: tuple[int, ...] = field(default=(), validator=_drawable)
     replacement: bool = False
 
     def __attrs_post_init__(self) -> None:
