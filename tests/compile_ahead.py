@@ -1,8 +1,8 @@
-"""Compiles kernels for GPUs that are not here, and reads what they would take there.
+"""Compiles kernels for GPUs that this machine does not have, and reads what they take there.
 
-`compile_ahead` runs in a process of its own: where `TRITON_INTERPRET` is set, a kernel that was
-imported is an interpreted one and cannot be compiled. `python -m` this module is that process:
-JSON lines of jobs in, one line of figures for each out.
+`compile_ahead` uses a process of its own: with `TRITON_INTERPRET` set, imported kernels are
+interpreted and cannot be compiled. This file is the program of that process: it reads jobs as JSON
+lines and prints one line of resources for each.
 """
 
 import importlib
@@ -12,19 +12,30 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from attrs import asdict, frozen
 
-ALIGNED = 16  # what the JIT finds of pointers and most strides: tensors start on such a boundary
+NIGHTLY = pytest.mark.skipif(
+    os.environ.get("HYPOTHESIS_PROFILE") != "nightly", reason="minutes of compiling: nightly only"
+)
+DIVISOR = 16
+"""Of the pointers and of most strides, as the JIT finds."""
 
 
 @frozen
 class Chip:
-    """A GPU to compile for. shared: most bytes of shared memory that one program may ask for."""
+    """A GPU to compile for.
+
+    Attributes:
+        backend: cuda or hip.
+        arch: Triton's name of the architecture.
+        warp: Threads of a warp.
+        shared: Most bytes of shared memory of one program.
+    """
 
     backend: str
     arch: int | str
@@ -42,13 +53,16 @@ CHIPS: Mapping[str, Chip] = {
 
 @frozen
 class Job:
-    """One kernel, specialised as a launch would.
+    """One kernel, specialised as a launch specialises it.
 
-    kernel: "package.module:function". chip: a key of CHIPS. signature: Triton's type of each
-    argument that is no constexpr, "*fp16" or "i32". constants: the constexprs. aligned: arguments
-    that are multiples of 16 (for pointers: their addresses), as the JIT would find them.
-    options: num_warps, num_stages and the like; enable_fp_fusion must be among them, since
-    whether a product is rounded before it is added is part of what a kernel computes.
+    Attributes:
+        kernel: "package.module:function".
+        chip: A key of CHIPS.
+        signature: Triton's type of each argument that is no constexpr, such as "*fp16" or "i32".
+        constants: The constexprs.
+        options: num_warps, num_stages and the like. enable_fp_fusion is required: whether a product
+            is rounded before it is added is part of what a kernel computes.
+        aligned: Arguments that are multiples of 16 (of pointers, their addresses).
     """
 
     kernel: str
@@ -62,36 +76,38 @@ class Job:
         if self.chip not in CHIPS:
             raise ValueError(f"unknown chip {self.chip!r}; choices: {', '.join(CHIPS)}")
         if "enable_fp_fusion" not in self.options:
-            raise ValueError(f"{self.kernel}: options must say enable_fp_fusion")
+            raise ValueError(f"{self.kernel}: options need enable_fp_fusion")
 
 
 @frozen
 class Built:
-    """What a compiled kernel takes.
+    """The resources of a compiled kernel.
 
-    shared: bytes of shared memory of a program. registers: of a thread. spills: what did not fit
-    into them and went to memory, bytes a thread; 0 is the only good number.
-    fp_fusion: what the compiler was told. seconds: compiling it took.
+    Attributes:
+        shared: Bytes of shared memory of a program.
+        registers: Registers of a thread.
+        spills: Bytes of a thread that did not fit into registers and lie in memory.
+        fp_fusion: The compiler's enable_fp_fusion.
     """
 
     shared: int
     registers: int
     spills: int
     fp_fusion: bool
-    seconds: float
 
 
 def compile_ahead(jobs: Iterable[Job]) -> list[Built]:
-    """Compile each job, without a device and without a cache, in one fresh process.
+    """Compile each job, without a device and without a cache, in one new process.
 
-    Raises RuntimeError with the compiler's message if one does not compile.
+    Raises:
+        RuntimeError: One does not compile; with the compiler's message.
     """
     lines = "".join(json.dumps(asdict(job)) + "\n" for job in jobs)
     with tempfile.TemporaryDirectory() as cache:
         environment = {**os.environ, "TRITON_CACHE_DIR": cache}
         environment.pop("TRITON_INTERPRET", None)
         done = subprocess.run(
-            [sys.executable, "-m", __spec__.name],
+            [sys.executable, __file__],
             input=lines,
             env=environment,
             capture_output=True,
@@ -103,8 +119,17 @@ def compile_ahead(jobs: Iterable[Job]) -> list[Built]:
     return [Built(**json.loads(line)) for line in done.stdout.splitlines()]
 
 
-def compile_here(job: Job) -> Built:
-    """Compile one job in this process, in which Triton must not be interpreting."""
+def assert_fits(jobs: Sequence[Job], max_spills: int = 0) -> None:
+    """Each job compiles, spills at most `max_spills` bytes and fits into its GPU."""
+    for job, built in zip(jobs, compile_ahead(jobs), strict=True):
+        what = f"{job.kernel} on {job.chip} with {dict(job.constants)}: {built}"
+        assert built.spills <= max_spills, what
+        assert built.shared <= CHIPS[job.chip].shared, what
+        assert built.registers > 0, what
+        assert built.fp_fusion == job.options["enable_fp_fusion"], what
+
+
+def _compile(job: Job) -> Built:
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -113,24 +138,21 @@ def compile_here(job: Job) -> Built:
     function = getattr(importlib.import_module(module), name)
     places = {argument: (place,) for place, argument in enumerate(function.arg_names)}
     types = {argument: job.signature.get(argument, "constexpr") for argument in places}
-    attributes = {places[name]: [["tt.divisibility", ALIGNED]] for name in job.aligned}
+    attributes = {places[name]: [["tt.divisibility", DIVISOR]] for name in job.aligned}
     chip = CHIPS[job.chip]
-    start = time.perf_counter()
     compiled = triton.compile(
         ASTSource(function, types, dict(job.constants), attributes),
         target=GPUTarget(chip.backend, chip.arch, chip.warp),
         options=dict(job.options),
     )
-    seconds = time.perf_counter() - start
     read = _nvidia_usage if chip.backend == "cuda" else _amd_usage
     registers, spills = read(compiled.asm)
     metadata = compiled.metadata
-    return Built(metadata.shared, registers, spills, bool(metadata.enable_fp_fusion), seconds)
+    return Built(metadata.shared, registers, spills, bool(metadata.enable_fp_fusion))
 
 
 def _nvidia_usage(asm: Mapping[str, Any]) -> tuple[int, int]:
-    """Registers and spilled bytes of a thread, by the cuobjdump that Triton brings. Spills lie on
-    the stack; our kernels put nothing else there."""
+    """Registers and spilled bytes of a thread. Only spills lie on the stacks of our kernels."""
     from triton import knobs
 
     with tempfile.TemporaryDirectory() as folder:
@@ -148,8 +170,7 @@ def _nvidia_usage(asm: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _amd_usage(asm: Mapping[str, Any]) -> tuple[int, int]:
-    """Vector registers of a thread, and what was spilled to memory, from the assembly. (Scalars
-    that it counts as spilled and that need no memory are kept in lanes of a vector register.)"""
+    """Vector registers and spilled bytes of a thread; spilled scalars lie in vector registers."""
     text = asm["amdgcn"]
     spilled = _number(r"\.vgpr_spill_count:\s*(\d+)", text)
     scratch = _number(r"\.private_segment_fixed_size:\s*(\d+)", text)
@@ -157,18 +178,13 @@ def _amd_usage(asm: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _number(pattern: str, text: str) -> int:
-    """The one number that the pattern finds; silence would read as no spills."""
+    """The number that the pattern finds: a missing one must not be read as 0 spills."""
     found = re.search(pattern, text)
     if found is None:
         raise RuntimeError(f"the compiler's report has no {pattern!r}:\n{text[-2000:]}")
     return int(found.group(1))
 
 
-def main() -> None:
-    for line in sys.stdin:
-        sys.stdout.write(json.dumps(asdict(compile_here(Job(**json.loads(line))))) + "\n")
-        sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    main()
+    for line in sys.stdin:
+        sys.stdout.write(json.dumps(asdict(_compile(Job(**json.loads(line))))) + "\n")
