@@ -10,16 +10,18 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDER = "tests/plugins/verifiers/triton"
-KERNELS = ("test_attention.py", "test_judge.py")
-PIPELINES = ("test_commit.py", "test_attention_rounds.py")  # these import transformers
-DRY = ("test_commit.py",)
+CORE, VERIFIER = "tests/core/kernels/triton", "tests/plugins/verifiers/triton"
+KERNELS = (f"{CORE}/test_attention.py", f"{VERIFIER}/test_judge.py")
+PIPELINES = (f"{CORE}/test_compaction.py", f"{VERIFIER}/test_attention_rounds.py")
+"""These import transformers."""
+DRY = (f"{CORE}/test_compaction.py",)
 
 
 def measure(add: Callable[[dict[str, Any]], None], end: float, dry: bool) -> None:
     """Counts by file; failed tests by name.
 
-    Raises RuntimeError if a test failed, or if none ran.
+    Raises:
+        RuntimeError: A test failed, or none ran.
     """
     names = DRY if dry else (*KERNELS, *(PIPELINES if _installed("transformers") else ()))
     missing = [name for name in ("pytest", "hypothesis") if not _installed(name)]
@@ -35,9 +37,9 @@ def measure(add: Callable[[dict[str, Any]], None], end: float, dry: bool) -> Non
 
 
 def _run(name: str, end: float, dry: bool) -> dict[str, Any]:
-    """One file. What it had done when its time ended counts."""
+    """One file; of a file that is stopped at `end`, the tests that ended before."""
     command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider"]
-    command += ["-m", "not slow and not timing", f"{FOLDER}/{name}"]
+    command += ["-m", "not slow and not timing", name]
     if not dry and _installed("xdist"):  # each shape is compiled first, which is the host's work
         command += ["-n", str(min(8, os.cpu_count() or 1))]
     environment = {**os.environ, "TRITON_INTERPRET": "1" if dry else "0"}
@@ -54,7 +56,7 @@ def _run(name: str, end: float, dry: bool) -> dict[str, Any]:
     outcomes = outcomes_of(text)
     failed = [test for test, outcome in outcomes.items() if outcome in ("FAILED", "ERROR")]
     return {
-        "case": name,
+        "case": Path(name).name,
         "passed": sum(outcome == "PASSED" for outcome in outcomes.values()),
         "skipped": sum(outcome == "SKIPPED" for outcome in outcomes.values()),
         "failed": failed,
@@ -65,7 +67,7 @@ def _run(name: str, end: float, dry: bool) -> dict[str, Any]:
 
 
 def outcomes_of(text: str) -> dict[str, str]:
-    """Outcome by test in what `pytest -v` prints, with workers or without."""
+    """Test -> outcome, from the output of `pytest -v` with or without workers."""
     found = {}
     for line in text.splitlines():
         words = line.split()

@@ -170,6 +170,20 @@ tests/a/test_b.py::test_four
     }
 
 
+def test_the_files_of_kernel_tests_exist(script):
+    testing = script("testing")
+    for name in (*testing.KERNELS, *testing.PIPELINES, *testing.DRY):
+        assert (testing.ROOT / name).is_file()
+
+
+def test_a_dry_run_runs_the_tests_of_compaction(script):
+    pytest.importorskip("triton")
+    rows = []
+    script("testing").measure(rows.append, time.monotonic() + 60, dry=True)
+    assert rows[0]["case"] == "test_compaction.py"
+    assert rows[0]["passed"] > 3
+
+
 def test_real_models_have_the_published_numbers_of_weights(script):
     rounds = script("rounds")
     published = {"Qwen3-8B": 8.19e9, "Qwen3-4B": 4.02e9, "Qwen3-0.6B": 0.596e9}
