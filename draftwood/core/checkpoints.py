@@ -4,6 +4,7 @@ from pathlib import Path
 
 from draftwood.core.assets import Part, resolve
 from draftwood.core.errors import CheckpointError
+from draftwood.core.hub import cached_file, cached_only
 
 WEIGHTS = ["*.json", "*.safetensors"]
 PICKLES = ["*.bin", "*.pt", "*.pth"]
@@ -28,10 +29,7 @@ def config_file(
         if not path.is_file():
             raise CheckpointError(f"{location} has no config.json: it is not a drafter checkpoint")
         return path
-    from huggingface_hub import try_to_load_from_cache
-
-    cached = try_to_load_from_cache(location, "config.json", revision=revision)
-    return Path(cached) if isinstance(cached, str) else None
+    return cached_file(location, revision)
 
 
 def fetch(
@@ -57,9 +55,14 @@ def fetch(
         return location
     from huggingface_hub import snapshot_download
 
+    offline = cached_only(location, revision)
+    patterns = WEIGHTS + (PICKLES if pickles else [])
     try:
-        patterns = WEIGHTS + (PICKLES if pickles else [])
-        return Path(snapshot_download(location, revision=revision, allow_patterns=patterns))
+        return Path(
+            snapshot_download(
+                location, revision=revision, allow_patterns=patterns, local_files_only=offline
+            )
+        )
     except Exception as error:
         raise CheckpointError(
             f"checkpoint {location!r} is no folder here and could not be fetched from the hub "

@@ -18,6 +18,7 @@ from draftwood.core.hf.loaded_weights import refuse_damaged, refuse_not_finite, 
 from draftwood.core.hf.parallel import decide_together, placement
 from draftwood.core.hf.target import HFTarget
 from draftwood.core.hf.versions import VERSION
+from draftwood.core.hub import cached_only
 
 
 def load_target(
@@ -69,13 +70,17 @@ def load_target(
     if attention != "auto":
         options["attn_implementation"] = attention
     source, stored = gguf.located(model, gguf_file)
+    if not Path(source).is_dir():
+        file = stored.get("gguf_file", "config.json")
+        options["local_files_only"] = cached_only(source, revision, file=file)
     if stored:
         options |= gguf.unpacked(stored)
     elif not allow_pickle:
         options["use_safetensors"] = True
     try:
         with _without_bars():
-            code = {"revision": options["revision"], "trust_remote_code": trust_remote_code}
+            names = ("revision", "trust_remote_code", "local_files_only")
+            code = {name: options[name] for name in names if name in options}
             placed = placement(parallel, source, **code, **stored)
             options |= placed
             if Path(source).is_dir() and not stored and not trust_remote_code:
@@ -167,6 +172,9 @@ def load_tokenizer(
     # transformers returns an empty tokenizer for a folder that holds only a model.
     if not stored and folder.is_dir() and not any(any(folder.glob(n)) for n in _TOKENIZER_FILES):
         return None
+    if not folder.is_dir():
+        file = stored.get("gguf_file", "config.json")
+        stored["local_files_only"] = cached_only(source, revision, file=file)
     try:
         return AutoTokenizer.from_pretrained(
             source, revision=revision or "main", trust_remote_code=trust_remote_code, **stored
