@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from attrs import frozen
 
@@ -16,7 +16,7 @@ from draftwood.core.interfaces import (
     Verifier,
 )
 from draftwood.core.options import GenerationOptions
-from draftwood.core.registry.plugin import ProposalForm, VerifierTraits
+from draftwood.core.registry.plugin import ProposalForm
 from draftwood.plugins.controllers.fixed import Fixed
 from draftwood.plugins.controllers.options import FixedOptions, RooflineOptions
 from draftwood.plugins.controllers.roofline import Roofline
@@ -35,11 +35,8 @@ from draftwood.plugins.trees.options import (
 )
 from draftwood.plugins.trees.sampled import Sampled
 from draftwood.plugins.trees.static import Static
-from draftwood.plugins.verifiers.match import Match
-from draftwood.plugins.verifiers.multi_round import MultiRound
-from draftwood.plugins.verifiers.ratio import Ratio
-from draftwood.plugins.verifiers.register import draftwood_register_verifiers
-from draftwood.plugins.verifiers.traversal import Traversal
+from draftwood.plugins.verifiers.host_rules import HOST_RULES
+from draftwood.plugins.verifiers.rules import RULE_DRAWS
 from draftwood.testing.controllers import AdversarialController
 from draftwood.testing.exact import Comparison, Conditions, compare
 from draftwood.testing.oracle import ScriptedClock
@@ -82,20 +79,8 @@ MIXTURE_TREES: Mapping[str, tuple[Draws, Callable[[], TreePolicy]]] = {
 
 EVERY_TREE = {**TREES, **MIXTURE_TREES}
 
-VERIFIERS: Mapping[str, Callable[[], Verifier]] = {
-    "match": Match,
-    "ratio": Ratio,
-    "multi_round": MultiRound,
-    "traversal": Traversal,
-}
-"""The bundled rules."""
 
-RULE_DRAWS: Mapping[str, frozenset[Draws]] = {
-    plugin.name: cast(VerifierTraits, plugin.traits(plugin.options())).draws
-    for plugin in draftwood_register_verifiers()
-    if plugin.name in VERIFIERS
-}
-"""The draws that each rule verifies, as its plugin declares them."""
+VERIFIERS = HOST_RULES
 
 
 def trees_with(draws: Collection[Draws]) -> list[str]:

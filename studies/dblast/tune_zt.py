@@ -15,7 +15,7 @@ from draftwood.core.config.compose import check_composition
 from draftwood.core.config.pipeline import PipelineConfig, load_config
 from draftwood.core.errors import RequestError
 from draftwood.core.values import Limits
-from draftwood.plugins.verifiers.acceptance import RULES
+from draftwood.plugins.verifiers.rules import RULE_DRAWS
 from studies.command_line import text_options
 from studies.dblast.replay import Replay
 from studies.dblast.tuning import candidate_trees, curve
@@ -134,10 +134,10 @@ def _rule(config: PipelineConfig) -> str:
         used = "no drafter" if drafter is None else f"drafter {drafter.use!r}"
         raise RequestError(f"{config.source}: {used}; only mixtures have a prior (drafter dblast)")
     rule = str(getattr(_options(config, "verifier"), "rule", verifier and verifier.use))
-    if rule not in RULES:
+    if rule not in RULE_DRAWS:
         raise RequestError(
             f"{config.source}: the acceptance of {rule!r} cannot be computed; "
-            f"choices: {', '.join(RULES)}"
+            f"choices: {', '.join(RULE_DRAWS)}"
         )
     return rule
 

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from draftwood.core.draws import Draws
 from draftwood.core.errors import RequestError
 from draftwood.core.tree import TokenTree
 from draftwood.plugins.verifiers.residual import ratio, residual
+from draftwood.plugins.verifiers.rules import RULE_DRAWS
 from draftwood.plugins.verifiers.traversal import rejected
 
 NodeProbs = Callable[[int], Tensor]
@@ -34,12 +34,11 @@ def expected_accepted(tree: TokenTree, probs: NodeProbs, rule: str) -> float:
     Raises:
         RequestError: The rule is unknown, or does not preserve the distribution for such trees.
     """
-    if rule not in RULES:
-        raise RequestError(f"no rule {rule!r}; choices: {', '.join(RULES)}")
-    draws, expectation = RULES[rule]
-    if tree.nodes and tree.draws not in draws:
+    if rule not in RULE_DRAWS:
+        raise RequestError(f"no rule {rule!r}; choices: {', '.join(RULE_DRAWS)}")
+    if tree.nodes and tree.draws not in RULE_DRAWS[rule]:
         raise RequestError(f"{rule} has no distribution for {tree.draws} trees")
-    return expectation(tree, probs)
+    return EXPECTATIONS[rule](tree, probs)
 
 
 def _match(tree: TokenTree, probs: NodeProbs) -> float:
@@ -103,15 +102,13 @@ def _traversal(tree: TokenTree, probs: NodeProbs) -> float:
     return visit(0, 1.0)[0]
 
 
-_DRAWN = frozenset(Draws) - {Draws.DETERMINISTIC}
-
-RULES: Mapping[str, tuple[frozenset[Draws], Callable[[TokenTree, NodeProbs], float]]] = {
-    "match": (frozenset(Draws), _match),
-    "ratio": (frozenset({Draws.CHAIN}), _multi_round),
-    "multi_round": (_DRAWN, _multi_round),
-    "traversal": (_DRAWN, _traversal),
+EXPECTATIONS: Mapping[str, Callable[[TokenTree, NodeProbs], float]] = {
+    "match": _match,
+    "ratio": _multi_round,
+    "multi_round": _multi_round,
+    "traversal": _traversal,
 }
-"""Each rule's trees, and its expectation."""
+"""The names are those of `rules.RULE_DRAWS`."""
 
 
 def accepted_along_text(p: Tensor, prior: Tensor, branches: Tensor, y: Tensor) -> dict[str, Tensor]:

@@ -6,16 +6,8 @@ from draftwood.core.kernels.available import unavailable_reason
 from draftwood.core.randomness import Randomness
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Verdict
-from draftwood.plugins.verifiers.match import Match
-from draftwood.plugins.verifiers.multi_round import MultiRound
+from draftwood.plugins.verifiers.host_rules import HOST_RULES
 from draftwood.plugins.verifiers.options import AutoOptions, TritonOptions
-from draftwood.plugins.verifiers.ratio import Ratio
-
-RULES: dict[str, type[Match] | type[Ratio] | type[MultiRound]] = {
-    "match": Match,
-    "ratio": Ratio,
-    "multi_round": MultiRound,
-}
 
 
 class Auto(Verifier):
@@ -30,7 +22,7 @@ class Auto(Verifier):
 
     @property
     def reference(self) -> Verifier:
-        return RULES[self.options.rule]()
+        return HOST_RULES[self.options.rule]()
 
     def bind(self, target: Target) -> "Picked":
         if unavailable_reason(target.device.type) is None:

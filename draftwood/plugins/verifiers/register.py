@@ -1,26 +1,19 @@
 """Registers the bundled verifiers."""
 
-from draftwood.core.draws import Draws
+from typing import Any
+
 from draftwood.core.kernels.available import interpreting, unavailable_reason
 from draftwood.core.registry.hookspecs import hookimpl
 from draftwood.core.registry.plugin import Plugin, VerifierTraits
 from draftwood.plugins.verifiers.options import (
     AutoOptions,
-    DeviceRule,
     MatchOptions,
     MultiRoundOptions,
     RatioOptions,
     TraversalOptions,
     TritonOptions,
 )
-
-SAMPLED = frozenset({Draws.CHAIN, Draws.IID, Draws.WITHOUT_REPLACEMENT})
-EVERY = frozenset(Draws)
-RULE_DRAWS: dict[DeviceRule, frozenset[Draws]] = {
-    "match": EVERY,
-    "ratio": frozenset({Draws.CHAIN}),
-    "multi_round": SAMPLED,
-}
+from draftwood.plugins.verifiers.rules import RULE_DRAWS, SEED_PARITY
 
 
 @hookimpl
@@ -28,31 +21,31 @@ def draftwood_register_verifiers() -> list[Plugin]:
     return [
         Plugin(
             name="match",
-            summary="draws from the target and follows the tree while it agrees; any tree",
+            summary="draws from the target and follows the tree while it has the draw; any tree",
             options=MatchOptions,
             factory="draftwood.plugins.verifiers.match:Match",
-            traits=lambda options: VerifierTraits(draws=EVERY, seed_parity=True),
+            traits=lambda options: _traits("match"),
         ),
         Plugin(
             name="ratio",
-            summary="accepts with min(1, p/q); chains sampled from the drafter",
+            summary="accepts with min(1, p/q); chains drawn from the drafter",
             options=RatioOptions,
             factory="draftwood.plugins.verifiers.ratio:Ratio",
-            traits=lambda options: VerifierTraits(draws=frozenset({Draws.CHAIN})),
+            traits=lambda options: _traits("ratio"),
         ),
         Plugin(
             name="multi_round",
-            summary="p/q among siblings, each against what the others left; sampled trees",
+            summary="p/q sibling by sibling, each against the residual; drawn trees",
             options=MultiRoundOptions,
             factory="draftwood.plugins.verifiers.multi_round:MultiRound",
-            traits=lambda options: VerifierTraits(draws=SAMPLED),
+            traits=lambda options: _traits("multi_round"),
         ),
         Plugin(
             name="traversal",
-            summary="judges whole paths from the leaves; accepts most; sampled trees",
+            summary="judges whole paths from the leaves; accepts most; drawn trees",
             options=TraversalOptions,
             factory="draftwood.plugins.verifiers.traversal:Traversal",
-            traits=lambda options: VerifierTraits(draws=SAMPLED),
+            traits=lambda options: _traits("traversal"),
         ),
         Plugin(
             name="triton",
@@ -71,14 +64,16 @@ def draftwood_register_verifiers() -> list[Plugin]:
     ]
 
 
+def _traits(rule: str, **more: Any) -> VerifierTraits:
+    return VerifierTraits(RULE_DRAWS[rule], seed_parity=rule in SEED_PARITY, **more)
+
+
 def _triton(options: TritonOptions) -> VerifierTraits:
-    return VerifierTraits(
-        draws=RULE_DRAWS[options.rule],
-        seed_parity=options.rule == "match",
+    return _traits(
+        options.rule,
         devices=None if interpreting() else frozenset({"cuda"}),
-        unsupported_device_hint="use: auto picks by the device; "
-        "TRITON_INTERPRET=1 in the environment runs the "
-        "kernels on any, in Triton's interpreter, which is slow",
+        unsupported_device_hint="use: auto picks by the device; TRITON_INTERPRET=1 in the "
+        "environment runs the kernels on any, in Triton's interpreter, which is slow",
         kernels="triton",
     )
 
@@ -87,8 +82,4 @@ def _auto(options: AutoOptions) -> VerifierTraits:
     def resolve_for_device(device: str) -> str:
         return options.rule if unavailable_reason(device) else f"triton, rule {options.rule}"
 
-    return VerifierTraits(
-        draws=RULE_DRAWS[options.rule],
-        seed_parity=options.rule == "match",
-        resolve_for_device=resolve_for_device,
-    )
+    return _traits(options.rule, resolve_for_device=resolve_for_device)

@@ -10,16 +10,18 @@ from hypothesis import strategies as st
 from draftwood.core.errors import RequestError
 from draftwood.core.interfaces import NodeDistributions
 from draftwood.core.randomness import Seeded
+from draftwood.core.registry.plugin import VerifierTraits
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Limits
-from draftwood.plugins.verifiers.acceptance import RULES, expected_accepted
+from draftwood.plugins.verifiers.acceptance import EXPECTATIONS, expected_accepted
+from draftwood.plugins.verifiers.host_rules import HOST_RULES
+from draftwood.plugins.verifiers.register import draftwood_register_verifiers
+from draftwood.plugins.verifiers.rules import RULE_DRAWS
 from draftwood.testing import Enumerating, outcomes, toy_proposal, toy_target
 from draftwood.testing.toy_pipelines import (
     EVERY_TREE,
     MIXTURE_TREES,
     PROMPT,
-    RULE_DRAWS,
-    VERIFIERS,
     ToyPipeline,
 )
 
@@ -50,7 +52,7 @@ class TreeDistributions(NodeDistributions):
 CASES = [
     (form, tree, rule)
     for tree in EVERY_TREE
-    for rule in VERIFIERS
+    for rule in HOST_RULES
     for form in (("mixture",) if tree in MIXTURE_TREES else ("factorized", "mixture"))
     if not ToyPipeline(form, tree, rule).refused  # type: ignore[arg-type]
 ]
@@ -66,13 +68,19 @@ def enumerated(tree: TokenTree, rule: str, distributions: TreeDistributions) -> 
     """Mean accepted drafts over every outcome of the verifier's draws."""
 
     def judge(rng: Enumerating) -> int:
-        return len(VERIFIERS[rule]().judge(distributions, tree, rng).accepted) - 1
+        return len(HOST_RULES[rule]().judge(distributions, tree, rng).accepted) - 1
 
     return sum(probability * accepted for probability, accepted, _ in outcomes(judge))
 
 
-def test_every_bundled_rule_has_an_expectation_for_the_same_draws() -> None:
-    assert {rule: draws for rule, (draws, _) in RULES.items()} == {**RULE_DRAWS}
+def test_every_rule_has_a_verifier_an_expectation_and_a_plugin_with_its_draws() -> None:
+    traits = {
+        plugin.name: plugin.traits(plugin.options()) for plugin in draftwood_register_verifiers()
+    }
+    assert set(EXPECTATIONS) == set(HOST_RULES) == set(RULE_DRAWS)
+    for rule, draws in RULE_DRAWS.items():
+        assert isinstance(declared := traits[rule], VerifierTraits)
+        assert (declared.draws, declared.seed_parity) == (draws, rule == "match")
 
 
 @pytest.mark.parametrize(("form", "tree", "rule"), CASES)
@@ -93,7 +101,7 @@ def test_rules_accept_different_numbers_of_drafts_of_one_tree() -> None:
     assert len({expected_accepted(drafts, probs, rule) for rule in rules}) == 3
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", RULE_DRAWS)
 def test_a_tree_without_drafts_accepts_none(rule: str) -> None:
     root = TokenTree.root(1)
     assert expected_accepted(root, TreeDistributions(0, root).probs, rule) == 0.0

@@ -1,6 +1,5 @@
 """The `triton` verifier: judges in kernels on the device."""
 
-from collections.abc import Callable, Mapping
 from typing import Self
 
 import torch
@@ -13,17 +12,9 @@ from draftwood.core.kernels.resolve import require_triton
 from draftwood.core.randomness import Randomness, Seeded
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Verdict
-from draftwood.plugins.verifiers.match import Match
-from draftwood.plugins.verifiers.multi_round import MultiRound
+from draftwood.plugins.verifiers.host_rules import HOST_RULES
 from draftwood.plugins.verifiers.options import TritonOptions
-from draftwood.plugins.verifiers.ratio import Ratio
 from draftwood.plugins.verifiers.triton.judge.launch import Judging
-
-REFERENCES: Mapping[str, Callable[[], Verifier]] = {
-    "match": Match,
-    "ratio": Ratio,
-    "multi_round": MultiRound,
-}
 
 
 class Triton(Verifier):
@@ -48,7 +39,7 @@ class Triton(Verifier):
 
     @property
     def reference(self) -> Verifier:
-        return REFERENCES[self.options.rule]()
+        return HOST_RULES[self.options.rule]()
 
     def bind(self, target: Target) -> Self:
         """Raises UnsupportedTarget where the kernels cannot run on the target's device."""

@@ -127,7 +127,8 @@ def test_decisions_near_rounding_are_summed() -> None:
 
 def test_without_a_device_it_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "0")
-    with pytest.raises(UnsupportedTarget, match=r"do not run on cpu.*TRITON_INTERPRET=1.*use verifier match"):
+    reason = r"do not run on cpu.*TRITON_INTERPRET=1.*use verifier match"
+    with pytest.raises(UnsupportedTarget, match=reason):
         toy_pipeline(Triton())
     config = load_config({"target": {"model": "x"}, "verifier": {"use": "triton"}})
     assert config.verifier.traits.devices == {"cuda"}
