@@ -31,7 +31,7 @@ def recorded(launch, replayed):
     with Recording() as recording:
         scored = launch()
 
-    def again():
+    def replay():
         for function, inputs, options, result in recording.operations:
             fresh = function(*inputs, **options)
             for before, after in zip(tree_leaves(result), tree_leaves(fresh), strict=True):
@@ -40,7 +40,7 @@ def recorded(launch, replayed):
         replayed()
         return scored
 
-    return again
+    return replay
 
 
 class Quiet:

@@ -7,7 +7,7 @@ import torch
 from attrs import define, field, frozen
 from torch import Tensor
 
-from draftwood.core.kernels.graphs import BufferPool
+from draftwood.core.kernels.buffer_pool import BufferPool
 
 ROW_AXIS = 3
 

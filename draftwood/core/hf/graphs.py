@@ -17,7 +17,8 @@ from draftwood.core.hf import attention
 from draftwood.core.hf.cache import TreeCache
 from draftwood.core.hf.scorer import Scored, TreeScorer
 from draftwood.core.hf.taps import Taps
-from draftwood.core.kernels.graphs import BufferPool, Capturing, on_device
+from draftwood.core.kernels.buffer_pool import BufferPool
+from draftwood.core.kernels.capture import Capturing, on_device
 from draftwood.core.kernels.protocol import Kernels
 from draftwood.core.kernels.tree_mask import TreeMask
 from draftwood.core.kv_buffer import KVMemory
@@ -120,7 +121,7 @@ class FixedForward:
         self.context, *columns = inputs.split([1, size, size, size])
         self.tokens, self.parents, self.depths = columns
         self.offsets = torch.arange(size, device=scorer.device)
-        self.again: Callable[[], Scored] | None = None
+        self.replay: Callable[[], Scored] | None = None
 
     def fill(self, length: int, tree: TokenTree) -> None:
         """Write what the captured kernels read, without a synchronisation."""
@@ -137,14 +138,14 @@ class FixedForward:
     def capture(self, capturing: Capturing) -> None:
         """Capture the forward, if that can be done."""
         what = f"the forward of {self.scorer.name}"
-        self.again = capturing.captured(what, self._launch)
+        self.replay = capturing.captured(what, self._launch)
 
     def run(self, length: int, tree: TokenTree) -> Scored:
         """The forward of a tree behind `length` rows."""
-        assert self.again is not None
+        assert self.replay is not None
         self.fill(length, tree)
         rows = len(tree)
-        logits, parts = self.again()
+        logits, parts = self.replay()
         # The next replay writes to the same memory.
         return logits[:rows].clone(), [part[:, :rows].clone() for part in parts]
 

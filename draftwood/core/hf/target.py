@@ -19,7 +19,7 @@ from draftwood.core.hf.supported import eos_token_ids, generation_defaults
 from draftwood.core.hf.taps import Taps, decoder_of
 from draftwood.core.interfaces.controller import CostProbe
 from draftwood.core.interfaces.target import Target, TargetSession
-from draftwood.core.kernels.graphs import Capturing
+from draftwood.core.kernels.capture import Capturing
 from draftwood.core.kernels.protocol import Kernels
 from draftwood.core.processes import same_on_all_ranks
 from draftwood.core.tree import TokenTree

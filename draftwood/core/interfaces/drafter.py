@@ -7,7 +7,7 @@ from attrs import frozen
 from torch import Tensor
 
 from draftwood.core.interfaces.target import Target
-from draftwood.core.kernels.graphs import Capturing
+from draftwood.core.kernels.capture import Capturing
 from draftwood.core.kernels.protocol import Kernels
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Proposal

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from draftwood.core.errors import UnsupportedTarget
 from draftwood.core.interfaces.controller import CostProbe
-from draftwood.core.kernels.graphs import Capturing
+from draftwood.core.kernels.capture import Capturing
 from draftwood.core.kernels.protocol import Kernels
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Forwarded

@@ -17,8 +17,8 @@ from draftwood.core.errors import UnsupportedTarget
 from draftwood.core.generation import Pipeline
 from draftwood.core.hf import HFTarget, cache, graphs
 from draftwood.core.hf.graphs import FixedForward, Graphs, choose_graphs, padded
-from draftwood.core.kernels import graphs as captures
-from draftwood.core.kernels.graphs import Capturing
+from draftwood.core.kernels import buffer_pool
+from draftwood.core.kernels.capture import Capturing
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import FactorizedProposal, Vocabulary
 from draftwood.core.registry.plugin import Kind
@@ -91,7 +91,7 @@ def test_the_next_request_takes_over_what_was_recorded(fresh_model, random_tree)
 
 
 def test_buffers_that_nobody_waits_for_are_freed(fresh_model, random_tree, monkeypatch):
-    monkeypatch.setattr(captures, "IDLE", 0)
+    monkeypatch.setattr(buffer_pool, "IDLE", 0)
     target, rng = recording_target(fresh_model("llama")), random.Random(9)
     session = target.open((1,), Quiet())
     session.prefill([1, 2, 3])
@@ -126,7 +126,7 @@ def test_a_context_that_outgrows_its_buffers_is_recorded_again(
     fresh_model, random_tree, monkeypatch
 ):
     monkeypatch.setattr(cache, "ROWS", 8)
-    monkeypatch.setattr(captures, "ROWS", 8)
+    monkeypatch.setattr(buffer_pool, "ROWS", 8)
     target, rng = recording_target(fresh_model("llama")), random.Random(4)
     own, plain = target.open((1,), Quiet()), target.open((1,))
     prompt = prompt_of(4, rng)

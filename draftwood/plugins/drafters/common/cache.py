@@ -5,7 +5,7 @@ from functools import partial
 
 from torch import Tensor
 
-from draftwood.core.kernels.graphs import BufferPool
+from draftwood.core.kernels.buffer_pool import BufferPool
 from draftwood.core.kv_buffer import KVBuffer, KVMemory, KVShape
 from draftwood.plugins.drafters.common.model import DrafterModel
 

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from draftwood.core.interfaces import Kernels
-from draftwood.core.kernels.graphs import BufferPool, Capturing
+from draftwood.core.kernels.buffer_pool import BufferPool
+from draftwood.core.kernels.capture import Capturing
 from draftwood.core.kernels.tree_mask import WORD, TreeMask
 from draftwood.core.kv_buffer import KVMemory
 from draftwood.plugins.drafters.common.cache import ContextCache, allocate, layer_buffers
@@ -75,13 +76,13 @@ class Captured:
         memory = cache.memory
         work = memory.forwards.get(kind) or kind(self, memory)
         work.fill(cache.length, value)
-        if work.again is None:
+        if work.replay is None:
             # After `fill`: work runs while it is captured, and must not overwrite the context.
-            work.again = self.capturing.captured(kind.name, work.launch)
-            if work.again is None:
+            work.replay = self.capturing.captured(kind.name, work.launch)
+            if work.replay is None:
                 return None
             memory.forwards[kind] = work
-        result: Tensor = work.again()
+        result: Tensor = work.replay()
         return result
 
 
@@ -90,7 +91,7 @@ class CapturedWork(Generic[Input]):
 
     Attributes:
         name: For messages.
-        again: Replays it; None before it was captured and once it may not be replayed.
+        replay: Repeats it; None before it was captured and once it may not be replayed.
     """
 
     name: ClassVar[str]
@@ -105,7 +106,7 @@ class CapturedWork(Generic[Input]):
         self.table = model.rotary.table(model.device, model.dtype)
         self.context = torch.zeros(1, dtype=torch.int64, device=model.device)
         self.offsets = torch.arange(self.size, device=model.device)
-        self.again: Callable[[], Tensor] | None = None
+        self.replay: Callable[[], Tensor] | None = None
 
     def fill(self, length: int, value: Input) -> None:
         """Write the inputs of work behind `length` rows, without synchronising."""

@@ -13,7 +13,7 @@ from draftwood.core.assets import Part
 from draftwood.core.checkpoints import fetch
 from draftwood.core.errors import PairingError, RequestError
 from draftwood.core.interfaces import Drafter, DraftSession, DraftWork, Kernels, Target
-from draftwood.core.kernels.graphs import Capturing
+from draftwood.core.kernels.capture import Capturing
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import FactorizedProposal, MarkovProposal, Proposal
 from draftwood.plugins.drafters.common.cache import ContextCache

@@ -8,7 +8,7 @@ from attrs import define, evolve, field, frozen
 from torch import Tensor
 
 from draftwood.core.interfaces import Drafter, DraftSession, DraftWork, Kernels, Target
-from draftwood.core.kernels.graphs import Capturing
+from draftwood.core.kernels.capture import Capturing
 from draftwood.core.options import Sampling
 from draftwood.core.pending import Pending
 from draftwood.core.proposals import Proposal

@@ -19,8 +19,8 @@ from draftwood.core.errors import UnsupportedTarget
 from draftwood.core.generation import Pipeline
 from draftwood.core.hf import load_target
 from draftwood.core.hf.graphs import Graphs
-from draftwood.core.kernels import graphs
-from draftwood.core.kernels.graphs import Capturing
+from draftwood.core.kernels import buffer_pool
+from draftwood.core.kernels.capture import Capturing
 from draftwood.core.options import Sampling
 from draftwood.core.registry.plugin import Kind
 from draftwood.plugins.drafters.dflash.captured import Block, Commit
@@ -115,7 +115,7 @@ def test_replayed_blocks_equal_uncaptured_blocks(drafter, layout, layers):
 
 
 def test_contexts_that_outgrow_their_memory_are_captured_again(drafter, monkeypatch):
-    monkeypatch.setattr(graphs, "ROWS", 16)
+    monkeypatch.setattr(buffer_pool, "ROWS", 16)
     monkeypatch.setattr("draftwood.plugins.drafters.common.cache.FIRST", 16)
     sessions = opened(drafter(), drafter(capture=None))
     before = sessions[0].cache.memory.capacity

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, Gemma3TextConfig
 
 from draftwood.core.hf import HFTarget, load_target
 from draftwood.core.hf.graphs import Graphs
-from draftwood.core.kernels.graphs import Capturing, on_device
+from draftwood.core.kernels.capture import Capturing, on_device
 from draftwood.core.kernels.launches import LAUNCHES
 from draftwood.core.kernels.triton.kernels import TritonKernels
 from draftwood.core.options import Sampling

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from draftwood.core.kernels import graphs
-from draftwood.core.kernels.graphs import ROWS, BufferPool
+from draftwood.core.kernels import buffer_pool
+from draftwood.core.kernels.buffer_pool import ROWS, BufferPool
 
 
 class Memory:
@@ -24,7 +24,7 @@ class Forward:
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
-        self.again: Callable[[], Any] | None = self.launch
+        self.replay: Callable[[], Any] | None = self.launch
 
     def launch(self) -> int:
         return self.memory.capacity
@@ -61,15 +61,15 @@ def test_memory_that_no_request_waits_for_is_freed_at_once(uncollected: None) ->
     # Those that stay can be replayed.
     for size in (2, 3):
         taken = pool.take(ROWS * size)
-        assert taken.forwards["forward"].again() == ROWS * size
+        assert taken.forwards["forward"].replay() == ROWS * size
 
 
 def test_what_is_held_while_memory_is_dropped_may_not_be_replayed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(graphs, "IDLE", 0)
+    monkeypatch.setattr(buffer_pool, "IDLE", 0)
     memory = captured(ROWS)
     forward = memory.forwards["forward"]
     BufferPool(Memory).give(memory)
-    assert forward.again is None
+    assert forward.replay is None
     assert not memory.forwards
