@@ -1,8 +1,7 @@
-"""How many drafts each rule accepts in expectation, from p and q. Bonus tokens do not count.
+"""The expected number of drafts that each rule accepts, from p and q. Bonus tokens do not count.
 
-`expected_accepted` sums over one tree, given p at its nodes: only the tree itself is random, where
-it was drawn. `accepted_along_text` needs no trees, but a text drawn from p: given its prefixes each
-rule's acceptance has a closed form, so only the text is random.
+`expected_accepted` is for one tree and p at its nodes; `accepted_along_text` needs no tree, but a
+text drawn from p, along whose prefixes each rule's acceptance has a closed form.
 
 Formulas: `match` and `ratio` (arXiv 2211.17192), `multi_round` (2305.09781), `traversal`
 (2505.12398), which on chains is block verification (2403.10444).
@@ -42,8 +41,7 @@ def expected_accepted(tree: TokenTree, probs: NodeProbs, rule: str) -> float:
 
 
 def _match(tree: TokenTree, probs: NodeProbs) -> float:
-    """The sum over nodes of p along their path. Of two children with one token, which independent
-    draws may give, the first counts."""
+    """The sum over nodes of p along their path; of siblings with one token the first counts."""
     reach, total = [1.0] + [0.0] * tree.nodes, 0.0
     for node, children in enumerate(tree.children):
         if not children or reach[node] == 0.0:
@@ -59,8 +57,8 @@ def _match(tree: TokenTree, probs: NodeProbs) -> float:
 
 
 def _multi_round(tree: TokenTree, probs: NodeProbs) -> float:
-    """Children are tried in draw order, each against the residual of p after those before it. On a
-    chain this is the sum of products of min(1, p / q)."""
+    """Children in draw order, each against the residual of p after the rejected ones. On a chain
+    this is the sum of products of min(1, p / q)."""
     assert tree.q is not None or tree.nodes == 0
     reach, total = [1.0] + [0.0] * tree.nodes, 0.0
     for node, children in enumerate(tree.children):
@@ -83,8 +81,7 @@ def _traversal(tree: TokenTree, probs: NodeProbs) -> float:
     """Depth first: the first node that is accepted on the way back ends the path."""
 
     def visit(node: int, potential: float) -> tuple[float, float]:
-        """Accepted drafts times their probability, and the probability that nothing in this
-        subtree is accepted."""
+        """Expected accepted drafts, and the probability that no node of the subtree is accepted."""
         if not tree.children[node] and node:
             return potential * tree.depth_list[node], 1.0 - potential
         p, total, undecided = probs(node), 0.0, 1.0
@@ -170,7 +167,7 @@ def _ratio_along(p: Tensor, q: Tensor, y: Tensor) -> Tensor:
 
 
 def _block_along(p: Tensor, q: Tensor, y: Tensor) -> Tensor:
-    """sum_i E_q[h_i] with h_i = min(1, h_{i-1} p_i / q_i), as a mean over p: given y_<i it is
+    """sum_i E_q[h_i] with h_i = min(1, h_{i-1} p_i / q_i). As a mean over p, given y_<i, it is
     (q/p)(y_<i) sum_x min(q_i(x), h_{i-1} p_i(x))."""
     odds = _odds(p, q, y)
     reached, kept = torch.ones_like(odds[:, 0]), torch.ones_like(odds[:, 0])  # (q/p)(y_<i), h
@@ -190,15 +187,15 @@ def _bound_along(p: Tensor, q: Tensor, y: Tensor) -> Tensor:
 
 
 def _match_along(p: Tensor, nodes: Tensor, y: Tensor) -> Tensor:
-    """For the tree whose nodes after y_<i are the tokens with nodes[..., i, :] = 1: while y_<i is
-    in it, the next token is with probability p(children)."""
+    """For the tree whose nodes after y_<i are the tokens with nodes[..., i, :] = 1: after a y_<i in
+    the tree, the next token is in it with probability p(children)."""
     passed = _before(probs_of(nodes, y).cumprod(-1))
     return (passed * (p * nodes).sum(-1)).sum(-1)
 
 
 def _odds(p: Tensor, q: Tensor, y: Tensor) -> Tensor:
-    """(A, D), q/p of the text's tokens; 0 where rounding let the target draw a token that its
-    float32 distribution excludes: the text is no sample beyond it."""
+    """(A, D), q/p of the text's tokens; 0 where rounding let the target draw a token with p = 0,
+    behind which the text is no sample of p."""
     own = probs_of(p, y)
     return torch.where(own > 0, probs_of(q, y) / own, 0.0)
 

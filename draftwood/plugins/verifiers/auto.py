@@ -13,8 +13,7 @@ from draftwood.plugins.verifiers.options import AutoOptions, TritonOptions
 class Auto(Verifier):
     """Picks a verifier for the device of the target that it is bound to.
 
-    Both make the same decisions from the same seed, rounding apart, so the pick is a matter of
-    speed alone.
+    Up to rounding both make the same decisions from the same seed; they differ in speed.
     """
 
     def __init__(self, options: AutoOptions | None = None) -> None:
@@ -32,7 +31,7 @@ class Auto(Verifier):
         return Picked(self.reference.bind(target))
 
     def judge(self, distributions: NodeDistributions, tree: TokenTree, rng: Randomness) -> Verdict:
-        raise RequestError("verifier auto picks when it is bound to a target: bind it first")
+        raise RequestError("verifier auto is not bound to a target; use what bind(target) returns")
 
 
 class Picked(Verifier):

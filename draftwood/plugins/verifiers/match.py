@@ -1,4 +1,4 @@
-"""`match`: draw from the target, and follow the tree while it holds the draw."""
+"""`match`: draws from the target, and follows the tree while a child has the drawn token."""
 
 from draftwood.core.interfaces import NodeDistributions, Verifier
 from draftwood.core.randomness import Randomness
@@ -10,21 +10,22 @@ from draftwood.plugins.verifiers.options import MatchOptions
 class Match(Verifier):
     """Exact for every tree and budget that does not depend on its own draws.
 
-    Each token is drawn from p with noise of its own position, so the text is plain
-    decoding's with the same seed, token for token, whatever the tree. For deterministic trees no
-    rule accepts more: the chance to go on is p(children). At temperature 0 it is the argmax walk.
-    Leviathan et al. 2023 (2211.17192) with one-hot proposals; SpecInfer's naive sampling
-    (2305.09781).
+    Each token is drawn from p with the noise of its own position, so a seed gives the tokens of
+    plain decoding, whatever the tree. For deterministic trees no rule accepts more: a node's
+    acceptance is p(children). At temperature 0 it follows the argmax. Leviathan et al. 2023
+    (arXiv 2211.17192) with one-hot proposals; SpecInfer's naive sampling (arXiv 2305.09781).
     """
 
     def __init__(self, options: MatchOptions | None = None) -> None:
         self.options = options or MatchOptions()
 
     def judge(self, distributions: NodeDistributions, tree: TokenTree, rng: Randomness) -> Verdict:
-        """Walk `tree` from the root; the first draw that no child carries is the bonus.
+        """Walk `tree` from the root; the first drawn token that no child has is the bonus.
 
-        distributions: p at each of the N+1 nodes, (V,) each; only visited nodes are computed.
-        Raises NonFiniteLogits naming the node if its row is NaN or has no finite entry.
+        Only the nodes of the accepted path are read.
+
+        Raises:
+            NonFiniteLogits: The row of a node that is read is NaN or has no finite entry.
         """
         accepted, node = [0], 0
         tokens, children = tree.token_list, tree.children

@@ -1,4 +1,4 @@
-"""`multi_round`: rejection among siblings, for trees that were sampled from the drafter."""
+"""`multi_round`: rejection sampling among siblings, for trees drawn from the drafter."""
 
 from draftwood.core.interfaces import NodeDistributions, Verifier
 from draftwood.core.randomness import Randomness
@@ -9,22 +9,24 @@ from draftwood.plugins.verifiers.residual import ratio, residual
 
 
 class MultiRound(Verifier):
-    """Judges a node's children one after the other, each against what the earlier ones left of p.
+    """Judges a node's children one after the other, each against the residual of p after the
+    rejected ones.
 
-    SpecInfer's multi-step sampling (2305.09781); with children drawn without replacement, each
-    against its own renormalised distribution, as in recursive rejection sampling. Exact for chains,
-    for i.i.d. children (every draw is judged, duplicates too) and for children without replacement.
+    SpecInfer's multi-step sampling (arXiv 2305.09781). Children drawn without replacement are
+    judged with their own renormalised distributions, as in recursive rejection sampling. Exact for
+    chains, for i.i.d. children (duplicates are judged, too) and for children drawn without
+    replacement.
     """
 
     def __init__(self, options: MultiRoundOptions | None = None) -> None:
         self.options = options or MultiRoundOptions()
 
     def judge(self, distributions: NodeDistributions, tree: TokenTree, rng: Randomness) -> Verdict:
-        """Walk the tree; where every child is rejected, draw from what is left of p.
+        """Walk the tree; where every child is rejected, draw the bonus from the residual of p.
 
-        distributions: p at each node, (V,). tree: children in draw order, q (N, V) each node's own
-        distribution. Raises NonFiniteLogits naming the node if its row is NaN or has no finite
-        entry."""
+        Raises:
+            NonFiniteLogits: The row of a node that is read is NaN or has no finite entry.
+        """
         accepted, node = [0], 0
         while True:
             p, position = distributions.probs(node), distributions.position(node)

@@ -1,5 +1,4 @@
-"""What two rejection rules share: the distribution that is left after a draft token was
-rejected."""
+"""The acceptance ratio of a draft token, and the distribution after its rejection."""
 
 from torch import Tensor
 
@@ -7,8 +6,7 @@ from torch import Tensor
 def residual(p: Tensor, q: Tensor) -> Tensor:
     """norm(max(p - q, 0)), (V,): the distribution after a token drawn from q was rejected.
 
-    A sum of zero means that p and q are equal, up to rounding; then what was rejected had
-    probability zero of being so, and the distribution is still p.
+    It is p where the sum is 0: then p = q up to rounding, and a rejection has probability 0.
     """
     left = (p - q).clamp_min(0.0)
     total = left.sum()
@@ -16,9 +14,9 @@ def residual(p: Tensor, q: Tensor) -> Tensor:
 
 
 def ratio(p: Tensor, q: Tensor, token: int) -> float:
-    """p(token) / q(token), the probability of accepting a token drawn from q (capped by use).
+    """p(token) / q(token); the token, drawn from q, is accepted with this probability, at most 1.
 
     0 where p is 0. q(token) is positive, since the token was drawn from q.
     """
-    wanted = float(p[token])
-    return wanted / float(q[token]) if wanted > 0 else 0.0
+    target_prob = float(p[token])
+    return target_prob / float(q[token]) if target_prob > 0 else 0.0

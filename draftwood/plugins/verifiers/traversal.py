@@ -1,4 +1,4 @@
-"""`traversal`: judge a sampled tree from its leaves to its root."""
+"""`traversal`: judges a drawn tree from its leaves to its root."""
 
 from torch import Tensor
 
@@ -11,24 +11,26 @@ from draftwood.plugins.verifiers.residual import ratio
 
 
 class Traversal(Verifier):
-    """Accepts whole paths, deepest first, so that a doubtful token may be carried by what follows.
+    """Accepts whole paths, deepest first: likely tokens below an unlikely one can save it.
 
-    Traversal verification (2505.12398); on chains it is block verification (2403.10444). Accepts
-    at least as many tokens as `multi_round` on the same trees, and is exact for them.
+    Exact for drawn trees, and accepts at least as many tokens as `multi_round` on them. Traversal
+    verification (arXiv 2505.12398); on chains it is block verification (arXiv 2403.10444).
     """
 
     def __init__(self, options: TraversalOptions | None = None) -> None:
         self.options = options or TraversalOptions()
 
     def judge(self, distributions: NodeDistributions, tree: TokenTree, rng: Randomness) -> Verdict:
-        """Visit the tree depth first, children in draw order; the first node accepted on the way
-        back is the end of the path, and the bonus comes from what is left of its distribution.
+        """Visit the tree depth first, children in draw order.
 
-        distributions: p at each node, (V,). tree: children in draw order, q (N, V) each node's own
-        distribution. Raises NonFiniteLogits naming the node if its row is NaN or has no finite
-        entry."""
-        # A leaf's draw decides about its ancestors, so one position may be judged again next
-        # round: the draws of different rounds must differ.
+        The first node that is accepted on the way back ends the path. The bonus is drawn from the
+        residual of its distribution.
+
+        Raises:
+            NonFiniteLogits: The row of a node that is read is NaN or has no finite entry.
+        """
+        # A leaf's draw decides about its ancestors, so the next round may judge the same position:
+        # the draws of different rounds must differ.
         rng = rng.stream(f"traversal/{distributions.round}")
         verdict = _visit(0, 1.0, distributions, tree, rng)
         assert verdict is not None, "the root is always accepted"
@@ -38,9 +40,14 @@ class Traversal(Verifier):
 def _visit(
     node: int, potential: float, distributions: NodeDistributions, tree: TokenTree, rng: Randomness
 ) -> Verdict | None:
-    """The verdict if `node` or something below it is accepted, else None.
+    """The verdict if `node` or a node below it is accepted, else None.
 
-    potential: in [0, 1], the probability with which the path so far may still be accepted.
+    Args:
+        node: The node to visit.
+        potential: Probability in [0, 1] with which the path to it can still be accepted.
+        distributions: p at each node.
+        tree: The verified tree.
+        rng: Draws of this round.
     """
     position = distributions.position(node)
     if distributions.ends(node):
@@ -63,12 +70,12 @@ def _visit(
 def rejected(potential: float, p: Tensor, q: Tensor) -> tuple[float, Tensor]:
     """The node's potential and distribution after a child drawn from q was rejected.
 
-    With R = max(a p - q, 0) and S its sum they are S / (S + 1 - a) and R / S. Written so, and not
-    with 1 - q(x) in the denominator, which is another number and biased.
+    With R = max(a p - q, 0) and S its sum they are S / (S + 1 - a) and R / S. A denominator with
+    1 - q(x) would be biased.
     """
     left = (potential * p - q).clamp_min(0.0)
     total = float(left.sum())
     if total > 0:
         return total / (total + (1.0 - potential)), left / total
-    # Nothing is left. At potential 1 that means p = q, where a rejection has probability zero.
+    # An empty residual at potential 1 means p = q, where a rejection has probability 0.
     return (potential, p) if potential == 1.0 else (0.0, p)

@@ -18,15 +18,15 @@ from draftwood.plugins.verifiers.triton.judge.launch import Judging
 
 
 class Triton(Verifier):
-    """Decides as the rule of the same name does, given the same keys, without the host.
+    """Makes the decisions of a rule on the device, given the same keys.
 
-    Every node's distribution, draw and residual is worked out where the logits are; the walk is a
-    kernel too, and one small copy brings the path, the bonus token and, if the device grew it, the
-    tree. The number of launches depends on the rule and the filters alone.
+    Every node's distribution, draw and residual is computed where the logits are, and so is the
+    accepted path. One small copy to the host has the path, the bonus token and, if the tree was
+    grown on the device, the tree. The number of launches depends on the rule and the filters alone.
 
-    Decisions can differ from the rule's only where rounding decides: the two best values of a
-    race, a uniform and the probability it is compared with, or a filter's edge and the nearest
-    token, lie within 1e-5 of each other (relative; 1e-12 for float64 logits). Those are
+    Decisions can differ from the rule's only where rounding decides: the two largest scores of a
+    draw, a uniform and the probability that it is compared with, or a filter's threshold and the
+    nearest token are within 1e-5 of each other (relative; 1e-12 for float64 logits). Those are
     counted in `Verdict.near_ties`. The distribution of the output is the target's either way.
     """
 
@@ -42,7 +42,11 @@ class Triton(Verifier):
         return HOST_RULES[self.options.rule]()
 
     def bind(self, target: Target) -> Self:
-        """Raises UnsupportedTarget where the kernels cannot run on the target's device."""
+        """Check the device.
+
+        Raises:
+            UnsupportedTarget: The kernels cannot run on the target's device.
+        """
         hint = "use verifier match, ratio or multi_round, which make the same decisions"
         require_triton(target.device, "verifier triton", hint)
         return self
@@ -50,15 +54,20 @@ class Triton(Verifier):
     def judge(self, distributions: NodeDistributions, tree: TokenTree, rng: Randomness) -> Verdict:
         """Walk `tree` on the device by this verifier's rule.
 
-        distributions: their scores, (N+1, V) float16, bfloat16, float32 or float64 on the device.
-        tree: its columns on the device or the host; for `ratio` and `multi_round` with q. rng:
-        keyed draws, since a kernel makes them itself from their keys. Raises NonFiniteLogits naming
-        the node if a row on the path is NaN or has no finite entry, RequestError if the draws have
-        no keys."""
+        Args:
+            distributions: With `scores` (N+1, V) float16, bfloat16, float32 or float64 on the
+                device.
+            tree: On the device or the host.
+            rng: Keyed draws: a kernel computes them from their keys.
+
+        Raises:
+            NonFiniteLogits: The row of a node on the path is NaN or has no finite entry.
+            RequestError: The draws have no keys.
+        """
         if not isinstance(rng, Seeded):
             raise RequestError(
-                f"verifier triton makes its draws on the device from their keys, and "
-                f"{type(rng).__name__} has none; use its `reference`, which decides the same"
+                f"verifier triton draws on the device from keys, and {type(rng).__name__} has "
+                "none; use its `reference`, which makes the same decisions"
             )
         judging = Judging(
             distributions.scores(), distributions.sampling, tree, rng, distributions.position(0)
@@ -66,7 +75,7 @@ class Triton(Verifier):
         count, bonus, near_ties, broken, *path = _read(judging.ruling(self.options.rule), tree)
         accepted = path[:count]
         stop = next((i for i, node in enumerate(accepted) if distributions.ends(node)), None)
-        if stop is not None:  # the kernel walks on; what it decided past a stop is dropped
+        if stop is not None:  # the kernel knows no stops: drop what it decided behind one
             return Verdict(tuple(accepted[: stop + 1]), None, near_ties)
         if broken >= 0:
             raise NonFiniteLogits(broken, distributions.position(broken))
@@ -74,7 +83,7 @@ class Triton(Verifier):
 
 
 def _read(ruling: Tensor, tree: TokenTree) -> list[int]:
-    """The ruling on the host; in the same copy the tree's columns, if they are on the device."""
+    """The ruling on the host, and the tree's columns in the same copy if they are on the device."""
     if devices.reads_without_sync(tree.tokens.device):
         return ruling.tolist()
     size = len(tree)
