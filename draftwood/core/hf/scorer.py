@@ -1,6 +1,6 @@
 """A Hugging Face causal LM called on tree nodes behind a cached context."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -150,6 +150,16 @@ class TreeScorer:
             **options,
         )
         return output.logits[0, -last:] if last else output.logits[0]
+
+    def uncached(self, ids: Sequence[int]) -> Tensor:
+        """(len(ids), V) logits of a text by the model's own masks, without a cache."""
+        tokens = torch.tensor([ids], device=self.device)
+        positions = torch.arange(len(ids), device=self.device)[None]
+        with torch.inference_mode():
+            output = self.model._call_impl(
+                input_ids=tokens, position_ids=positions, use_cache=False
+            )
+        return output.logits[0]
 
     def forbid_padding(self, logits: Tensor) -> None:
         """Set the logits of ids without a token to -inf, in place."""

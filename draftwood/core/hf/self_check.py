@@ -19,14 +19,15 @@ SAME_SHAPE = 1e-3
 def self_check(target: Target, scorer: TreeScorer) -> None:
     """Score a tiny tree and refuse the target unless its paths behave like texts.
 
-    A node's logits must equal those of its path as a chain, and must be right again after a branch
-    was committed, both within what rounding explains. They must not move when a sibling's token
-    changes: these forwards have equal shapes, so rounding explains next to nothing in any dtype. A
-    model whose rows share something (a scale of activations, say) fails here. Six forwards of at
-    most four tokens.
+    A chain's logits must equal those of the model's own forward over the text, without a cache. A
+    node's logits must equal those of its path as a chain, and must be right again after a branch
+    was committed. All this is within what rounding explains. Logits must not move when a sibling's
+    token changes: these forwards have equal shapes, so rounding explains next to nothing in any
+    dtype. A model whose rows share something (a scale of activations, say) fails here. Seven
+    forwards of at most six tokens.
 
     Raises:
-        UnsupportedTarget: one of the three does not hold, with the difference and its bound.
+        UnsupportedTarget: one of the four does not hold, with the difference and its bound.
     """
     size = scorer.tokens
     anchor, child, uncle, grandchild, after, other = (token % size for token in range(3, 9))
@@ -36,11 +37,13 @@ def self_check(target: Target, scorer: TreeScorer) -> None:
 
     with refused_if_it_raises(scorer.name):
         session = target.open()
-        session.prefill([1 % size, 2 % size])
+        prompt = [1 % size, 2 % size]
+        session.prefill(prompt)
         chain = TokenTree.from_lists(
             [anchor, child, grandchild, after], [-1, 0, 1, 2], [0, 1, 2, 3], [0.0] * 4
         )
         straight = logits(session, chain)
+        own = scorer.uncached([*prompt, *chain.token_list])[len(prompt) :, :size].double().cpu()
         changed_sibling = logits(session, _branching(anchor, child, other, grandchild))
         branch = logits(session, _branching(anchor, child, uncle, grandchild))
         repeated = logits(session, _branching(anchor, child, uncle, grandchild))
@@ -50,6 +53,12 @@ def self_check(target: Target, scorer: TreeScorer) -> None:
     rounding = _rounding_bound(scorer.dtype, straight)
     noise = float((repeated - branch).abs().max())
     for fault, got, expected, bound in (
+        (
+            "its own forward without a cache scores the same text differently",
+            straight,
+            own,
+            rounding,
+        ),
         (
             "a path in a tree does not score like the same text",
             branch[path],

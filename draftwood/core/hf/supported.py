@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from draftwood.core.errors import UnsupportedTarget
+import torch
+
+from draftwood.core.errors import DraftwoodError, UnsupportedTarget
 from draftwood.core.hf.masks import layer_kinds
-from draftwood.core.hf.versions import accepts, text_config
+from draftwood.core.hf.versions import accepts, cache_keyword, text_config
 from draftwood.core.options import CONSTRAINTS
 
 ATTENTIONS = ("sdpa", "eager")
@@ -18,6 +20,10 @@ def refuse_unsupported(model: Any) -> None:
     config, name = text_config(model), type(model).__name__
     if model.config.is_encoder_decoder:
         raise UnsupportedTarget(f"{name} is an encoder-decoder; a target is a decoder alone")
+    if not isinstance(getattr(config, "num_hidden_layers", None), int):
+        raise UnsupportedTarget(
+            f"{name} has no num_hidden_layers in its configuration, so its cache cannot be laid out"
+        )
     if getattr(model, "_is_stateful", False):
         raise UnsupportedTarget(
             f"{name} keeps a recurrent state, which cannot be rolled back to an accepted prefix"
@@ -32,6 +38,10 @@ def refuse_unsupported(model: Any) -> None:
         raise UnsupportedTarget(
             f"{name} asks for a quantized cache, whose entries cannot be moved one by one"
         )
+    if not accepts(model, cache_keyword(model)):
+        raise UnsupportedTarget(
+            f"{name} keeps no cache of keys and values, so each round would run the whole text"
+        )
     if not accepts(model, "position_ids"):
         raise UnsupportedTarget(
             f"{name} takes no position_ids, so two branches of a tree cannot share a position"
@@ -41,6 +51,11 @@ def refuse_unsupported(model: Any) -> None:
         raise UnsupportedTarget(
             f"{name} uses {attention} attention, which takes no tree mask; choices: "
             f"{', '.join(ATTENTIONS)} (runtime.attention, or model.set_attn_implementation)"
+        )
+    if getattr(config, "attention_type", None) == "block_sparse":
+        raise UnsupportedTarget(
+            f"{name} attends to blocks of long texts, which takes no tree mask; set "
+            "config.attention_type to original_full"
         )
     if model.training:
         raise UnsupportedTarget(
@@ -82,10 +97,15 @@ def _frozen(value: Any) -> Any:
 def refused_if_it_raises(
     name: str, how: str = "explicit 4-D mask, positions and a cache of ours"
 ) -> Iterator[None]:
-    """Turn what a model raises in its first forwards into the reason of an UnsupportedTarget."""
+    """Turn what a model raises in its first forwards into the reason of an UnsupportedTarget.
+
+    Errors of ours and a lack of memory pass through.
+    """
     try:
         yield
-    except (TypeError, ValueError, RuntimeError, IndexError, KeyError, AttributeError) as error:
+    except (DraftwoodError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
         raise UnsupportedTarget(
             f"{name} cannot score a tree ({how}): {type(error).__name__}: {error}"
         ) from error
