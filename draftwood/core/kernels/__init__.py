@@ -1,1 +1,1 @@
-"""Attention and compaction of trees: what the target's forward and commit run on."""
+"""Kernels for the attention over trees and for the compaction of the cache."""

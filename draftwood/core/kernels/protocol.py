@@ -25,25 +25,39 @@ class Kernels(Protocol):
         window: int | None = None,
         softcap: float | None = None,
     ) -> Tensor:
-        """Soft-max attention of a forward's rows in one layer.
+        """Soft-max attention of the rows of a forward pass in one layer.
 
-        query: (heads, n, D). keys, values: (K/V heads, capacity, D), each K/V head serving
-        heads / K/V heads consecutive query heads; node j of the mask lies in row context + j, and
-        what lies behind the nodes was never written. window: how many positions a row sees, its
-        own included; positions are context + depth. softcap: scores s become c * tanh(s / c).
-        Returns (n, heads, D), contiguous, in the query's dtype.
+        Args:
+            query: (heads, n, D).
+            keys: (K/V heads, capacity, D); each K/V head serves heads / K/V heads consecutive query
+                heads. Node j of the mask is in row context + j. Rows behind the nodes are not
+                initialised.
+            values: Like `keys`.
+            mask: What each row sees.
+            scaling: Factor of the scores.
+            window: Number of positions that a row sees, its own included; a position is
+                context + depth. None for all.
+            softcap: c of the scores c * tanh(s / c); None for the scores s themselves.
+
+        Returns:
+            (n, heads, D), contiguous, in the query's dtype.
         """
         ...
 
     def ancestors(self, parents: Tensor) -> Tensor:
-        """`TreeMask.ancestors` of a whole tree. parents: (m,) integers on the device, each before
-        its node and -1 at the anchor. Waits for nothing."""
+        """`TreeMask.ancestors` of a whole tree, without a synchronisation.
+
+        Args:
+            parents: (m,) integers on the device, each before its node and -1 at the anchor.
+        """
         ...
 
     def compact(self, stacks: Sequence[Tensor], length: int, path: Sequence[int]) -> None:
-        """Commit: rows length + path[i] become rows length + i, in place, for every i.
+        """Copy rows length + path[i] to rows length + i, in place, without a synchronisation.
 
-        stacks: K/V of all layers, (layers, 1, heads, capacity, dim) contiguous each. path:
-        increasing, so path[i] >= i. Waits for nothing.
+        Args:
+            stacks: K/V of all layers, each (layers, 1, heads, capacity, dim), contiguous.
+            length: Committed rows.
+            path: The accepted nodes, increasing, so path[i] >= i.
         """
         ...

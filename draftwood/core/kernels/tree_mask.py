@@ -1,4 +1,4 @@
-"""Which keys a forward's rows see, for kernels that need no mask in memory."""
+"""The keys that each row of a forward pass sees, without a dense mask."""
 
 import numpy as np
 import torch
@@ -6,23 +6,25 @@ from attrs import evolve, frozen
 from torch import Tensor
 
 WORD = 32
-"""Nodes in one word of `TreeMask.ancestors`."""
+"""Nodes per word of `TreeMask.ancestors`."""
 
 
 @frozen(eq=False)
 class TreeMask:
-    """What the rows of a forward see: all of the context, and of the nodes behind it their own
-    ancestors and themselves. n rows of m nodes take m + n * ceil(m / 32) + 1 integers, whatever
-    the context; a dense mask takes n * (context + m) numbers.
+    """What the rows of a forward pass see: the context, their ancestors and themselves.
 
-    The rows are the last n of the m nodes, whose K/V lies behind the context's in the order of the
-    nodes. context: () int32 on the device, committed rows. longest: on the host, no fewer than
-    `context` will be when a kernel reads it; sizes its launch. first: m - n, the first row's node.
-    A chain has neither depths nor ancestors: node i is i positions behind the context and sees the
-    nodes up to itself. A tree has depths, (m,) integers, and ancestors, (n, ceil(m / 32)) int32:
-    bit j % 32 of word j // 32 is whether node j is the row's own or one of its ancestors; it is
-    never a later one. Both on the device.
-    A block whose rows see each other either way is a tree whose bits say so, and not causal.
+    The rows are the last n of m nodes. The keys of the nodes lie behind those of the context, in
+    the order of the nodes. The mask has m + n * ceil(m / 32) + 1 integers, whatever the context; a
+    dense mask has n * (context + m).
+
+    Attributes:
+        context: () int32 on the device, the number of committed rows.
+        longest: At least `context`, on the host; kernels choose the size of a launch by it.
+        first: m - n, the node of the first row.
+        depths: (m,) integers on the device; None for a chain, whose node i has depth i.
+        ancestors: (n, ceil(m / 32)) int32 on the device: bit j % 32 of word j // 32 says whether
+            the row sees node j. None for a chain, whose node i sees the nodes up to itself.
+        causal: Whether no row sees a later node. False for a block whose rows see each other.
     """
 
     context: Tensor
@@ -33,7 +35,7 @@ class TreeMask:
     causal: bool = True
 
     def to(self, device: torch.device) -> "TreeMask":
-        """The same on another device."""
+        """The same mask on another device."""
         depths, ancestors = self.depths, self.ancestors
         return evolve(
             self,
@@ -44,7 +46,7 @@ class TreeMask:
 
 
 def ancestor_words(visible: Tensor) -> "np.ndarray[tuple[int, int], np.dtype[np.int32]]":
-    """(n, m) bool on the host -> (n, ceil(m / 32)) int32, as in `TreeMask.ancestors`."""
+    """`TreeMask.ancestors` (n, ceil(m / 32)) from (n, m) bool on the host."""
     rows, nodes = visible.shape
     padded = np.zeros((rows, -(-nodes // WORD) * WORD), dtype=bool)
     padded[:, :nodes] = visible.numpy()

@@ -1,4 +1,4 @@
-"""Ancestor bitmasks from parent pointers, on the device: no matrix, no copy to the host."""
+"""Ancestor bitmasks from parents, on the device."""
 
 import torch
 import triton
@@ -8,7 +8,8 @@ from torch import Tensor
 from draftwood.core.kernels.launches import LAUNCHES
 from draftwood.core.kernels.tree_mask import WORD
 
-ROWS = 16  # nodes of a program: their paths are walked side by side, as long as the longest
+ROWS = 16
+"""Nodes of a program, which follows their paths to the root in parallel."""
 
 
 @triton.jit
@@ -20,7 +21,7 @@ def ancestors_kernel(
     ROWS: tl.constexpr,
     WORDS: tl.constexpr,
 ) -> None:
-    """Each node's own bit and those of its ancestors.
+    """Set the bits of each node and of its ancestors.
 
     parents: (nodes,) integers, negative at a root. ancestors: (nodes, words) int32, as in
     `TreeMask`. WORDS: at least `words`. Grid: (ceil(nodes / ROWS),).
@@ -42,7 +43,7 @@ def ancestors_kernel(
 
 
 def ancestor_words(parents: Tensor) -> Tensor:
-    """(m,) integers, each before its node, -1 at the anchor -> (m, ceil(m / 32)) int32."""
+    """`Kernels.ancestors`."""
     (nodes,) = parents.shape
     words = -(-nodes // WORD)
     ancestors = torch.empty(nodes, words, dtype=torch.int32, device=parents.device)

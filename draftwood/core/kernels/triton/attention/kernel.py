@@ -1,17 +1,16 @@
-"""Tree attention: few queries against a long context, and against each other as a tree.
+"""Tree attention: few queries over a long context, and over each other as a tree.
 
-The rows of a program are query heads that share a K/V head, so that a key is loaded once for all
-of them. The keys are the committed rows and, right behind them in the same buffer, the nodes;
-programs along the third axis of the grid take a share of the keys each, and a second kernel
-combines what they found (Dao et al. 2023, Flash-Decoding). The soft-max runs block by block in
-float32 (Milakov & Gimelshein 2018, 1805.02867).
+The query heads that share a K/V head are rows of one program, so that it loads each key once. The
+keys are the committed rows and, behind them in the same buffer, the nodes. The third axis of the
+grid splits the keys, and a second kernel combines the splits (Flash-Decoding, Dao et al. 2023). The
+soft-max is computed block by block in float32 (Milakov and Gimelshein 2018, arXiv 1805.02867).
 """
 
 import triton
 import triton.language as tl
 
 LOG2_E = tl.constexpr(1.4426950408889634)
-WORD = tl.constexpr(32)  # nodes in a word of ancestors
+WORD = tl.constexpr(32)  # nodes per word of ancestors
 
 
 @triton.jit
@@ -50,23 +49,23 @@ def tree_attention_kernel(
 ) -> None:
     """Attention of `rows` nodes over `context` committed rows and the nodes behind them.
 
-    query: (heads, rows, DIM). keys, values: (heads / GROUP, capacity, DIM), of which `context`
-    rows are committed and node j's lies at context + j. out: (rows, heads, DIM), in the dtype of
-    the query; written unless SPLIT, and then partial and weights are: (splits, rows, heads, DIM)
-    and (splits, rows, heads) float32, each split's own soft-max and the base-2 logarithm of its
-    denominator, -inf where it saw nothing. context: () int32, read here, so that a launch can be
-    replayed when it has grown. The rows are nodes first, first + 1, ... Unless TREE they are a
-    chain: node i has depth i and sees the nodes up to itself. With TREE depths (nodes,) integers
-    and ancestors (rows, words) int32: bit j % 32 of word j // 32 is whether the row sees node j,
-    itself included; if CAUSAL never a later one, which then need not be read. window: in positions,
-    the node itself included, if WINDOWED. inner, outer: as in `scores`. Grid: (ceil(rows * GROUP /
-    BLOCK_M), heads / GROUP, splits); the first axis runs fastest, so that programs which read the
-    same keys run at the same time.
+    query: (heads, rows, DIM). keys, values: (heads / GROUP, capacity, DIM); `context` rows are
+    committed, and node j is in row context + j. The rows are nodes first, first + 1, ...
+    out: (rows, heads, DIM), in the dtype of the query; written unless SPLIT.
+    partial, weights: (splits, rows, heads, DIM) and (splits, rows, heads) float32, written if
+    SPLIT: each split's soft-max and the base-2 logarithm of its denominator, -inf without a key.
+    context: () int32; on the device, so that a replayed launch reads the current length.
+    depths, ancestors: (nodes,) integers and (rows, words) int32 if TREE: bit j % 32 of word j // 32
+    says whether the row sees node j; CAUSAL: it sees no later node. Without TREE a chain: node i
+    has depth i and sees the nodes up to itself.
+    window: Positions that a row sees, its own included, if WINDOWED. inner, outer: as in `scores`.
+    Grid: (ceil(rows * GROUP / BLOCK_M), heads / GROUP, splits). The first axis runs fastest, so
+    that programs that read the same keys run at the same time.
     """
     block, kv_head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     heads, splits = tl.num_programs(1) * GROUP, tl.num_programs(2)
     length = tl.load(context)
-    # Rows and, below, columns too many do the last one's work again: cheaper than masks.
+    # Padding rows and, below, padding columns repeat the last one: cheaper than masks.
     packed = tl.minimum(block * BLOCK_M + tl.arange(0, BLOCK_M), rows * GROUP - 1)
     row = packed // GROUP
     head = kv_head * GROUP + packed % GROUP
@@ -77,12 +76,12 @@ def tree_attention_kernel(
     keys += kv_head.to(tl.int64) * key_head_stride
     values += kv_head.to(tl.int64) * value_head_stride
 
-    # No row of this program sees a key before `begin`, or a node after `final`; all of them see the
+    # No row of this program sees a key before `begin` or a node after `final`. All rows see the
     # context from `clear` on.
     final = first + rows - 1
     if CAUSAL:
         final = tl.minimum(first + (block * BLOCK_M + BLOCK_M - 1) // GROUP, final)
-    # Tensors: reckoned with plain zeros, these would be constants in Triton 3.7's interpreter.
+    # Tensors: with plain zeros, these would be constants in Triton 3.7's interpreter.
     none = tl.full([], 0, tl.int32)
     begin, clear, skipped = none, none, none
     if WINDOWED:
@@ -94,8 +93,8 @@ def tree_attention_kernel(
         skipped = tl.maximum(0, begin - length) // WORD
         begin = tl.minimum(begin, length)
 
-    # Splits share, in the unit of a word: whole blocks of context, in which nothing is hidden; then
-    # in blocks of a word the edge of the window, the context that is left, and the nodes.
+    # The splits divide, in units of a word: whole blocks of context, which all rows see; then, word
+    # by word, the edge of the window, the rest of the context, and the nodes.
     whole = (length - clear) // BLOCK_N * (BLOCK_N // WORD)
     rest = clear + whole * WORD
     edges, tails = tl.cdiv(clear - begin, WORD), tl.cdiv(length - rest, WORD)
@@ -168,16 +167,16 @@ def combine_kernel(
     BLOCK_D: tl.constexpr,
     BLOCK_S: tl.constexpr,
 ) -> None:
-    """The soft-max over all keys from those over each split's.
+    """Combine the soft-max of each split into the soft-max over all keys.
 
-    partial: (splits, lines, DIM), weights: (splits, lines) float32, as `tree_attention_kernel`
-    leaves them. out: (lines, DIM). BLOCK_S: at least `splits`. Grid: (lines,).
+    partial: (splits, lines, DIM), weights: (splits, lines) float32, from `tree_attention_kernel`.
+    out: (lines, DIM). BLOCK_S: at least `splits`. Grid: (lines,).
     """
     line, lines = tl.program_id(0), tl.num_programs(0)
     split = tl.arange(0, BLOCK_S)
-    found = tl.load(weights + split * lines + line, mask=split < splits, other=-float("inf"))
-    top = tl.max(found, 0)
-    total = tl.sum(tl.exp2(found - top), 0)
+    logs = tl.load(weights + split * lines + line, mask=split < splits, other=-float("inf"))
+    top = tl.max(logs, 0)
+    total = tl.sum(tl.exp2(logs - top), 0)
     dim = tl.arange(0, BLOCK_D)
     mixed = tl.zeros([BLOCK_D], tl.float32)
     for part in range(splits):
@@ -196,7 +195,7 @@ def load_rows(
     DIM: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ) -> tl.tensor:
-    """(rows, BLOCK_D) of rows `stride` apart; zeros past their width."""
+    """(rows, BLOCK_D) of rows `stride` apart; zeros behind their DIM channels."""
     dim = tl.arange(0, BLOCK_D)
     at = base + row[:, None] * stride + dim[None, :]
     if DIM == BLOCK_D:
@@ -208,9 +207,9 @@ def load_rows(
 def scores(
     q: tl.tensor, k: tl.tensor, inner: tl.tensor, outer: tl.tensor, CAPPED: tl.constexpr
 ) -> tl.tensor:
-    """(BLOCK_M, BLOCK_N) float32 scores, in powers of two: inner times the products, or CAPPED
-    outer * tanh(x) with 2x = ln 2 * inner times the products. tanh x = 1 - 2 / (1 + exp 2x) keeps
-    its limits when the exponential overflows."""
+    """(BLOCK_M, BLOCK_N) float32 scores to base 2: inner times the products or, if CAPPED,
+    outer * tanh(x) with 2x = ln 2 * inner times the products. tanh x = 1 - 2 / (1 + exp 2x) is
+    right where the exponential overflows."""
     score = tl.dot(q, tl.trans(k), input_precision="ieee") * inner
     if CAPPED:
         score = (1.0 - 2.0 / (1.0 + tl.exp2(score))) * outer
@@ -226,8 +225,8 @@ def mix(
     v: tl.tensor,
     GAPS: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
-    """One more block of an online soft-max. GAPS: whether a row may have seen nothing so far, whose
-    largest score is -inf: its differences would be NaN."""
+    """Add a block to an online soft-max. GAPS: whether a row may have seen no key so far; its
+    largest score is then -inf, and differences to it would be NaN."""
     new = tl.maximum(top, tl.max(score, 1))
     base = new
     if GAPS:

@@ -1,4 +1,4 @@
-"""Launches tree attention: picks block sizes and how many programs share a context."""
+"""Launches tree attention: chooses block sizes and the number of programs per context."""
 
 from functools import cache
 
@@ -16,12 +16,14 @@ from draftwood.core.kernels.triton.attention.kernel import (
 )
 from draftwood.core.kernels.triton.attention.tiles import Tile, block_dim, choose
 
-WIDEST = 256
+MAX_DIM = 256
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-WARPS = 8  # that a multiprocessor should have at work: no more splits than that takes, since
-# each writes and reads float32 sums of its own
-MOST = 64  # splits
-LEAST = 4  # blocks of context in one
+WARPS = 8
+"""Warps per multiprocessor for which a context is split: each split costs reads and writes."""
+
+MAX_SPLITS = 64
+MIN_BLOCKS = 4
+"""Fewest blocks of context per split."""
 
 
 def attend(
@@ -37,10 +39,15 @@ def attend(
     splits: int | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """`Kernels.attend`. tile, splits: instead of those that are chosen by size. out: where to
-    write, (n, heads, D) contiguous.
+    """`Kernels.attend`, with three more arguments for tests and measurements.
 
-    Raises UnsupportedTarget for heads, widths or dtypes that the kernel has no tiles for.
+    Args:
+        tile: Block sizes; by default those of the lowest cost.
+        splits: Programs per context; by default enough to fill the device.
+        out: (n, heads, D), contiguous, to write to; allocated by default.
+
+    Raises:
+        UnsupportedTarget: There are no tiles for these heads, widths or dtypes.
     """
     heads, rows, dim = query.shape
     kv_heads = keys.shape[0]
@@ -51,7 +58,8 @@ def attend(
     if splits is None:
         seen = mask.longest if window is None else min(mask.longest, window)
         room = _processors(query.device) * max(1, WARPS // tile.warps)
-        splits = max(1, min(room // (blocks * kv_heads), seen // tile.keys // LEAST, MOST))
+        most = min(seen // tile.keys // MIN_BLOCKS, MAX_SPLITS)
+        splits = max(1, min(room // (blocks * kv_heads), most))
     out = query.new_empty(rows, heads, dim) if out is None else out
     partial, weights = out, out
     if splits > 1:
@@ -112,8 +120,8 @@ def attend(
 
 
 def options(backend: str, tile: Tile) -> dict[str, int | bool]:
-    """How Triton compiles the kernel: products may be fused with the sums that they enter; AMD's
-    exponential may flush shares of a soft-max below 1e-38, which saves it a range check each."""
+    """Compile options: products may be fused with sums, and AMD's exponential may flush weights of
+    the soft-max below 1e-38, which saves range checks."""
     chosen = {"num_warps": tile.warps, "num_stages": tile.stages, "enable_fp_fusion": True}
     if backend == "hip":
         chosen["allow_flush_denorm"] = True
@@ -124,11 +132,12 @@ def _refuse(query: Tensor, keys: Tensor, values: Tensor) -> None:
     heads, _, dim = query.shape
     if heads % keys.shape[0]:
         raise UnsupportedTarget(
-            f"tree attention needs query heads in groups: {heads} do not share {keys.shape[0]}"
+            f"tree attention needs a multiple of {keys.shape[0]} query heads, one group for each "
+            f"K/V head; the model has {heads}"
         )
-    if keys.shape[-1] != dim or values.shape[-1] != dim or dim > WIDEST:
+    if keys.shape[-1] != dim or values.shape[-1] != dim or dim > MAX_DIM:
         raise UnsupportedTarget(
-            f"tree attention has heads of one width up to {WIDEST}: queries have {dim}, keys "
+            f"tree attention has heads of one width up to {MAX_DIM}: queries have {dim}, keys "
             f"{keys.shape[-1]} and values {values.shape[-1]} channels"
         )
     if query.dtype not in DTYPES or keys.dtype != query.dtype or values.dtype != query.dtype:
@@ -145,7 +154,7 @@ def _backend() -> str:
 
 @cache
 def _processors(device: torch.device) -> int:
-    """Multiprocessors; in the interpreter, which runs one program after the other, one."""
+    """Multiprocessors; 1 in the interpreter, which runs programs one after the other."""
     if device.type != "cuda":
         return 1
     return torch.cuda.get_device_properties(device).multi_processor_count

@@ -1,18 +1,24 @@
-"""Which block sizes a launch uses. Each was chosen so that no chip it is meant for lacks shared
-memory or, in half precision, spills registers; the tests compile all of them."""
+"""Block sizes of attention. All fit into the shared memory of their chips, and those for half
+precision spill no registers; the tests compile each of them."""
 
 from attrs import frozen
 
 LOAD = 128
-"""What a key costs that a program loads, in rows that are multiplied with it. An estimate: 4 bytes
-a channel of key and value from a second-level cache of 5 TB/s, against 4 operations a row and
-channel at 800 TFLOP/s, are 160 rows; slower products make it fewer."""
+"""Cost of loading a key, in rows that are multiplied with it. An estimate: 4 bytes per channel of
+key and value from a level-2 cache at 5 TB/s cost as much as 160 rows with 4 operations per channel
+at 800 TFLOP/s, and fewer rows where products are slower."""
 
 
 @frozen
 class Tile:
-    """rows: of queries in a program, heads that share a K/V head counted. keys: in a block of
-    context. warps, stages: of a program, and of its pipeline of loads."""
+    """Sizes of a program.
+
+    Attributes:
+        rows: Rows of queries, times the heads that share a K/V head.
+        keys: Keys in a block of context.
+        warps: Warps of the program.
+        stages: Stages of its pipeline of loads.
+    """
 
     rows: int
     keys: int
@@ -21,18 +27,18 @@ class Tile:
 
 
 def block_dim(dim: int) -> int:
-    """Width of a block that holds `dim` channels: a power of two, 16 at least."""
+    """Width of a block for `dim` channels: a power of two, at least 16."""
     return max(16, 1 << (dim - 1).bit_length())
 
 
 def tiles(backend: str, dim: int, itemsize: int) -> tuple[Tile, ...]:
-    """Those for one kind of chip, by number of rows. backend: "cuda" or "hip"."""
+    """The tiles for a backend, "cuda" or "hip", by number of rows."""
     return _TILES[backend, itemsize > 2][max(64, block_dim(dim))]
 
 
 def choose(backend: str, dim: int, itemsize: int, rows: int) -> Tile:
-    """The tile with which `rows` cost least: padded rows are multiplied, and each tile loads all
-    the keys."""
+    """The tile with the lowest cost for `rows`: padding is multiplied, too, and each block of rows
+    loads all keys."""
 
     def cost(tile: Tile) -> int:
         return -(-rows // tile.rows) * (tile.rows + LOAD)
@@ -40,8 +46,7 @@ def choose(backend: str, dim: int, itemsize: int, rows: int) -> Tile:
     return min(tiles(backend, dim, itemsize), key=cost)
 
 
-# By block width: half precision, and float32, whose products run on cores that pipelining starves
-# of registers on NVIDIA.
+# By block width. In float32 on NVIDIA, a pipeline of loads leaves too few registers.
 _HALF = {
     64: (Tile(16, 128, 4, 3), Tile(32, 128, 4, 3), Tile(64, 64, 4, 3), Tile(128, 64, 8, 2)),
     128: (Tile(16, 64, 4, 3), Tile(32, 64, 4, 3), Tile(64, 64, 4, 2), Tile(128, 64, 8, 3)),
