@@ -1,4 +1,4 @@
-"""Memory that was captured on, and what becomes of it when it is dropped."""
+"""Pooled memory: what is kept, and that dropped memory is freed with what was captured on it."""
 
 import gc
 import weakref
@@ -12,7 +12,7 @@ from draftwood.core.kernels.buffer_pool import ROWS, BufferPool
 
 
 class Memory:
-    """Of one cache."""
+    """Memory of one cache."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -20,7 +20,7 @@ class Memory:
 
 
 class Forward:
-    """Captured on `memory`: what does it again holds it, as a captured call does."""
+    """Captured on `memory`; its replay holds it, as a captured call does."""
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
@@ -32,7 +32,7 @@ class Forward:
 
 @pytest.fixture
 def uncollected() -> Iterator[None]:
-    """What is freed is freed at once, not when a collection comes: it is a device's memory."""
+    """Without garbage collection: a device's memory must be freed at once."""
     gc.disable()
     try:
         yield
@@ -46,25 +46,25 @@ def captured(capacity: int) -> Memory:
     return memory
 
 
-def test_memory_that_no_request_waits_for_is_freed_at_once(uncollected: None) -> None:
+def test_the_two_largest_buffers_are_kept_and_others_freed_at_once(uncollected: None) -> None:
     pool = BufferPool(Memory)
     largest = [captured(ROWS * size) for size in (3, 2)]
-    watched = [weakref.ref(memory) for memory in largest]
+    kept = [weakref.ref(memory) for memory in largest]
     dropped = captured(ROWS)
     gone = [weakref.ref(dropped), weakref.ref(dropped.forwards["forward"])]
     for memory in (largest.pop(), dropped, largest.pop()):
         pool.give(memory)
         del memory
     del dropped
-    assert [each() for each in gone] == [None, None]
-    assert all(each() is not None for each in watched)
-    # Those that stay can be replayed.
+    assert [reference() for reference in gone] == [None, None]
+    assert all(reference() is not None for reference in kept)
+    # Forwards on kept memory can be replayed.
     for size in (2, 3):
         taken = pool.take(ROWS * size)
         assert taken.forwards["forward"].replay() == ROWS * size
 
 
-def test_what_is_held_while_memory_is_dropped_may_not_be_replayed(
+def test_a_forward_on_dropped_memory_cannot_be_replayed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(buffer_pool, "IDLE", 0)

@@ -1,4 +1,4 @@
-"""Tree attention is the soft-max attention of its definition, element for element."""
+"""Tree attention equals soft-max attention with a dense mask in float64, element by element."""
 
 import random
 
@@ -17,8 +17,11 @@ from draftwood.core.kernels.triton.attention.tiles import Tile
 from draftwood.core.tree import TokenTree
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-BOUND = {torch.float32: 1e-5, torch.float16: 2e-3}  # relative to the largest element
-SPARE = 9  # rows of the buffers behind the nodes, never written: NaN
+BOUND = {torch.float32: 1e-5, torch.float16: 2e-3}
+"""Largest difference, relative to the largest element."""
+
+UNWRITTEN = 9
+"""Rows of the buffers behind the nodes: NaN."""
 
 
 def tree_of(parents):
@@ -34,9 +37,9 @@ def random_tree(nodes, seed, reach=4):
 
 
 def mask_of(tree, context):
-    there = torch.full((), context, dtype=torch.int32, device=DEVICE)
+    length = torch.full((), context, dtype=torch.int32, device=DEVICE)
     words = ancestor_words(tree.parents.to(DEVICE))
-    return TreeMask(there, context, 0, tree.depths.to(DEVICE), words)
+    return TreeMask(length, context, 0, tree.depths.to(DEVICE), words)
 
 
 def chain_mask(context):
@@ -44,7 +47,7 @@ def chain_mask(context):
 
 
 class Case:
-    """Random queries, keys and values of one layer, and what attention of them is."""
+    """Random queries, keys and values of one layer, with the expected attention."""
 
     def __init__(self, tree, context, heads=(2, 1), dim=16, dtype=torch.float32, seed=0):
         make = torch.Generator().manual_seed(seed)
@@ -54,15 +57,17 @@ class Case:
             return torch.randn(*shape, generator=make).to(dtype)
 
         self.tree, self.context, self.dim = tree, context, dim
-        # As a model's projections leave them: heads beside each other in a row.
+        # As a model's projections return them: the heads of a row are adjacent.
         self.query = normal(rows, group * kv_heads, dim).transpose(0, 1)
-        self.keys, self.values = (normal(kv_heads, context + rows + SPARE, dim) for _ in range(2))
+        self.keys, self.values = (
+            normal(kv_heads, context + rows + UNWRITTEN, dim) for _ in range(2)
+        )
         self.keys[:, context + rows :] = torch.nan
         self.values[:, context + rows :] = torch.nan
         self.scaling = dim**-0.5
 
     def run(self, mask=None, **options):
-        """Into a poisoned output: what is not written stays NaN."""
+        """Write to an output of NaN, so that missing elements stay NaN."""
         heads, rows, dim = self.query.shape
         out = torch.full((rows, heads, dim), torch.nan, dtype=self.query.dtype, device=DEVICE)
         inputs = [part.to(DEVICE) for part in (self.query, self.keys, self.values)]
@@ -102,7 +107,7 @@ TILES = st.sampled_from([Tile(16, 32, 4, 2), Tile(16, 64, 4, 2), Tile(32, 32, 4,
 
 
 @given(st.data())
-def test_any_tree_over_any_context_with_any_heads(data):
+def test_attention_of_any_tree_context_and_heads_equals_the_definition(data):
     nodes = data.draw(st.integers(0, 36), "nodes")
     parents = [-1, *(data.draw(st.integers(max(0, i - 6), i - 1)) for i in range(1, nodes + 1))]
     context = data.draw(st.sampled_from([0, 1, 2, 31, 32, 33, 63, 64, 65, 100]), "context")
@@ -119,13 +124,13 @@ def test_any_tree_over_any_context_with_any_heads(data):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("dim", [64, 80, 96, 128, 256])
-def test_the_widths_of_real_heads(dim, dtype):
+def test_head_widths_of_real_models(dim, dtype):
     case = Case(random_tree(20, dim), 70, (4, 1), dim, dtype)
     assert_same(case.run(), case.expected())
     assert_same(case.run(splits=2), case.expected())
 
 
-def test_as_many_queries_as_a_launch_may_have():
+def test_trees_of_511_nodes():
     case = Case(random_tree(511, 3, reach=40), 40, (1, 1))
     tile = Tile(64, 64, 4, 2)
     assert_same(case.run(window=50, tile=tile), case.expected(50))
@@ -142,18 +147,18 @@ def test_chains_need_no_depths_and_no_ancestors(context, window):
 
 
 def block_mask(rows, context):
-    """Of a drafter's block: every row sees every row."""
-    there = torch.full((), context, dtype=torch.int32, device=DEVICE)
+    """The mask of a drafter's block: every row sees every row."""
+    length = torch.full((), context, dtype=torch.int32, device=DEVICE)
     words = torch.full((rows, -(-rows // 32)), -1, dtype=torch.int32, device=DEVICE)
-    return TreeMask(there, context, 0, torch.arange(rows, device=DEVICE), words, causal=False)
+    return TreeMask(length, context, 0, torch.arange(rows, device=DEVICE), words, causal=False)
 
 
 @pytest.mark.parametrize(
     ("rows", "context", "window", "heads"),
     [(2, 0, None, (1, 2)), (16, 33, None, (4, 1)), (16, 64, 20, (4, 1)), (40, 90, 41, (2, 1))],
 )
-def test_rows_of_a_block_see_those_behind_them(rows, context, window, heads):
-    """Though other programs hold them, and in more than one word."""
+def test_rows_of_a_block_see_later_rows(rows, context, window, heads):
+    """Also rows of other programs, in more than one word."""
     case, every = Case(tree_of(list(range(-1, rows - 1))), context, heads), torch.ones(rows, rows)
     for splits in (1, 3):
         found = case.run(
@@ -164,13 +169,13 @@ def test_rows_of_a_block_see_those_behind_them(rows, context, window, heads):
     assert error(causal, case.expected(window, visible=every.bool())) > 1e-2
 
 
-def test_one_token_is_plain_decoding():
+def test_a_tree_of_the_anchor_alone_equals_plain_decoding():
     case = Case(tree_of([-1]), 77, (4, 2))
     assert_same(case.run(chain_mask(77)), case.expected())
     assert_same(case.run(), case.expected())
 
 
-def test_the_last_nodes_alone_see_what_they_see_among_all():
+def test_a_forward_of_the_last_nodes_gives_their_rows_of_the_whole_tree():
     tree = random_tree(40, 1)
     whole = Case(tree, 50)
     for first in (1, 40):
@@ -184,27 +189,27 @@ def test_the_last_nodes_alone_see_what_they_see_among_all():
         assert_same(found, whole.expected(30)[first:])
 
 
-def test_lengths_are_read_on_the_device():
+def test_the_length_is_read_on_the_device_and_not_from_longest():
     case = Case(random_tree(10, 2), 70)
     mask = mask_of(case.tree, 70)
     longer = TreeMask(mask.context, 500, 0, mask.depths, mask.ancestors)
     assert torch.equal(case.run(longer, splits=3), case.run(mask, splits=3))
 
 
-def test_branches_and_what_lies_behind_a_window_do_not_move_a_row():
+def test_other_branches_and_keys_outside_the_window_do_not_change_a_row():
     tree = tree_of([-1, 0, 0, 1, 2])
     case = Case(tree, 40)
     before = case.run(window=8)
     case.keys[:, 40 + 2] += 1.0  # node 2: itself and its child see it
     case.values[:, :32] += 1.0  # position 33 is the first that the anchor sees
     after = case.run(window=8)
-    moved = (before != after).flatten(1).any(1).tolist()
-    assert moved == [False, False, True, False, True]
+    changed = (before != after).flatten(1).any(1).tolist()
+    assert changed == [False, False, True, False, True]
     case.values[:, 33] += 1.0
     assert bool((case.run(window=8)[0] != after[0]).any())
 
 
-def test_the_bounds_would_notice_a_wrong_bit_and_a_wrong_window():
+def test_a_wrong_bit_or_window_exceeds_the_bound():
     case = Case(random_tree(20, 5), 40, dtype=torch.float16)
     mask = mask_of(case.tree, 40)
     assert_same(case.run(mask, window=20), case.expected(20))
@@ -216,13 +221,13 @@ def test_the_bounds_would_notice_a_wrong_bit_and_a_wrong_window():
 @pytest.mark.parametrize(
     ("nodes", "reach"), [(0, 1), (1, 1), (31, 1), (32, 4), (63, 1), (64, 600), (511, 600)]
 )
-def test_ancestors_are_those_of_the_tree(nodes, reach):
+def test_ancestor_words_equal_those_of_the_host(nodes, reach):
     tree = random_tree(nodes, nodes, reach)
     expected = tree_mask.ancestor_words(tree.ancestors())
     assert ancestor_words(tree.parents.to(DEVICE)).tolist() == expected.tolist()
 
 
-def test_what_ran_is_counted():
+def test_each_launch_is_counted_by_kernel():
     case, before = Case(tree_of([-1, 0]), 70), LAUNCHES.counts()
     case.run(splits=1)
     case.run(splits=2)
@@ -231,7 +236,7 @@ def test_what_ran_is_counted():
     assert (ran["ancestors"], ran["tree_attention"], ran["combine"]) == (2, 2, 1)
 
 
-def test_what_no_kernel_serves_is_refused_in_words():
+def test_unsupported_dtypes_widths_and_groups_are_refused():
     case = Case(tree_of([-1, 0]), 5)
     case.query, case.keys, case.values = (
         part.double() for part in (case.query, case.keys, case.values)
@@ -242,5 +247,5 @@ def test_what_no_kernel_serves_is_refused_in_words():
         Case(tree_of([-1, 0]), 5, dim=288).run()
     uneven = Case(tree_of([-1, 0]), 5, (3, 1))
     uneven.keys, uneven.values = (part.repeat(2, 1, 1) for part in (uneven.keys, uneven.values))
-    with pytest.raises(UnsupportedTarget, match="multiple of 2 query heads.*has 3"):
+    with pytest.raises(UnsupportedTarget, match=r"multiple of 2 query heads.*has 3"):
         uneven.run()

@@ -1,4 +1,4 @@
-"""A commit moves the accepted rows of every layer, and nothing else."""
+"""Compaction moves the accepted rows of every layer, and changes no other row."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def moved(stack: torch.Tensor, length: int, path: list[int]) -> torch.Tensor:
-    """By a gather into another buffer, in float64."""
+    """The expected rows, by a gather into another buffer in float64."""
     wide = stack.double()
     result = wide.clone()
     for place, row in enumerate(path):
@@ -31,18 +31,18 @@ paths = st.sets(st.integers(1, 60), max_size=40).map(lambda rows: [0, *sorted(ro
     dtype=st.sampled_from([torch.float16, torch.bfloat16, torch.float32]),
     dim=st.sampled_from([1, 6, 16, 80]),
 )
-def test_rows_end_where_a_gather_would_put_them(
+def test_compaction_equals_a_gather(
     path: list[int], length: int, dtype: torch.dtype, dim: int
 ) -> None:
     generator = torch.Generator().manual_seed(len(path))
     stack = torch.randn(2, 1, 2, 70, dim, generator=generator).to(DEVICE, dtype)
-    wanted = moved(stack, length, path)
+    expected = moved(stack, length, path)
     compact([stack], length, path)
-    assert torch.equal(stack.double(), wanted)
+    assert torch.equal(stack.double(), expected)
 
 
 def test_rows_that_overlap_are_read_before_they_are_written() -> None:
-    """Every row moves up by one: each place is another's source, across the blocks of a program."""
+    """Every row moves by one, so each destination is another row's source, in several blocks."""
     path = [0, *range(2, 3 * ROWS)]
     stack = torch.arange(60.0, device=DEVICE).reshape(1, 1, 1, 60, 1).clone()
     compact([stack], 2, path)
@@ -51,15 +51,15 @@ def test_rows_that_overlap_are_read_before_they_are_written() -> None:
 
 def test_one_launch_moves_all_layers_of_one_width() -> None:
     stacks = [torch.randn(8, 1, 2, 30, 8, device=DEVICE) for _ in range(2)]
-    wanted = [moved(stack, 4, [0, 2, 5]) for stack in stacks]
+    expected = [moved(stack, 4, [0, 2, 5]) for stack in stacks]
     before = LAUNCHES.counts().get("compact", 0)
     compact(stacks, 4, [0, 2, 5])
     assert LAUNCHES.counts()["compact"] - before == 1
-    for stack, right in zip(stacks, wanted, strict=True):
-        assert torch.equal(stack.double(), right)
+    for stack, result in zip(stacks, expected, strict=True):
+        assert torch.equal(stack.double(), result)
 
 
-def test_a_path_that_lies_in_place_launches_nothing() -> None:
+def test_a_path_already_in_place_launches_nothing() -> None:
     stack = torch.randn(2, 1, 2, 30, 8, device=DEVICE)
     kept, before = stack.clone(), LAUNCHES.counts().get("compact", 0)
     compact([stack], 4, [0, 1, 2])
@@ -68,8 +68,8 @@ def test_a_path_that_lies_in_place_launches_nothing() -> None:
 
 
 @pytest.mark.parametrize("path", [[0], [0, 1, 3], [0, 3, 4, 9]])
-def test_a_cache_commits_by_kernels_as_it_does_by_itself(path: list[int]) -> None:
-    """Layers of two widths and one that caches nothing."""
+def test_a_cache_with_kernels_commits_as_without(path: list[int]) -> None:
+    """With a layer that caches nothing."""
     from draftwood.core.kernels.triton.kernels import TritonKernels
 
     where = {"dtype": torch.float32, "device": DEVICE}
@@ -88,7 +88,7 @@ def test_a_cache_commits_by_kernels_as_it_does_by_itself(path: list[int]) -> Non
         cache.advance(5)
         cache.commit(path, kernels)
         caches.append(cache)
-    alone, by_kernels = caches
-    assert alone.length == by_kernels.length == 5 + len(path)
-    for left, right in zip(alone.stacks, by_kernels.stacks, strict=True):
-        assert torch.equal(left[:, :, :, : alone.length], right[:, :, :, : alone.length])
+    by_torch, by_kernels = caches
+    assert by_torch.length == by_kernels.length == 5 + len(path)
+    for left, right in zip(by_torch.stacks, by_kernels.stacks, strict=True):
+        assert torch.equal(left[:, :, :, : by_torch.length], right[:, :, :, : by_torch.length])
