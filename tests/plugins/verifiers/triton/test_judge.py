@@ -10,7 +10,7 @@ import triton.language as tl
 
 from draftwood.core.distributions import filtered
 from draftwood.core.draws import Draws
-from draftwood.core.kernels.triton.launches import LAUNCHES
+from draftwood.core.kernels.launches import LAUNCHES
 from draftwood.core.node_distributions import TargetDistributions
 from draftwood.core.options import Sampling
 from draftwood.core.randomness import Seeded
@@ -108,7 +108,9 @@ def test_a_uniform_beside_its_probability_is_decided_alike_or_counted(
         q = (1 - p[token] / chance) * p / (1 - p[token])
         q[token] = p[token] / chance
         assert q.min() >= 0
-        tree = TokenTree.of([0, token], [-1, 0], [0, 1], [0.0, 0.0], Draws.CHAIN, q.float()[None])
+        tree = TokenTree.from_lists(
+            [0, token], [-1, 0], [0, 1], [0.0, 0.0], Draws.CHAIN, q.float()[None]
+        )
         logits = p.log().float().expand(2, -1).contiguous()
         mine = ruled(logits, tree, Sampling(1.0), seed, "ratio")
         assert (mine.near_ties > 0) == bool(counted)
@@ -177,13 +179,13 @@ class Poisoned(Judging):
         return torch.full(shape, poison, dtype=dtype, device=DEVICE)
 
 
-TREE = TokenTree.of([0, 1, 2, 3, 1, 2], [-1, 0, 0, 1, 1, 4], [0, 1, 1, 2, 2, 3], [0.0] * 6)
+TREE = TokenTree.from_lists([0, 1, 2, 3, 1, 2], [-1, 0, 0, 1, 1, 4], [0, 1, 1, 2, 2, 3], [0.0] * 6)
 
 
 def drawn_tree(vocab: int, generator: torch.Generator) -> TokenTree:
     q = torch.rand(5, vocab, generator=generator)
     lists = (TREE.token_list, TREE.parent_list, TREE.depth_list, [0.0] * 6)
-    return TokenTree.of(*lists, Draws.WITHOUT_REPLACEMENT, q / q.sum(-1, keepdim=True))
+    return TokenTree.from_lists(*lists, Draws.WITHOUT_REPLACEMENT, q / q.sum(-1, keepdim=True))
 
 
 @pytest.mark.parametrize("rule", ["match", "multi_round"])
@@ -224,7 +226,7 @@ def test_a_row_without_a_distribution_counts_only_if_the_walk_reaches_it(
 ) -> None:
     q = torch.full((5, 70), 1 / 70)
     lists = (TREE.token_list, TREE.parent_list, TREE.depth_list, [0.0] * 6)
-    tree = TREE if rule == "match" else TokenTree.of(*lists, Draws.WITHOUT_REPLACEMENT, q)
+    tree = TREE if rule == "match" else TokenTree.from_lists(*lists, Draws.WITHOUT_REPLACEMENT, q)
     logits = torch.full((6, 70), -30.0)
     logits[range(6), [1, 1, 0, 0, 2, 9]] = 30.0  # 0 -> 1 -> 4 -> 5
     for node, wanted in ((2, -1), (4, 4)):
@@ -248,7 +250,9 @@ def test_launches_depend_on_the_rule_alone(rule: str, sampling: Sampling, launch
     for vocab, tree in ((5, ROOT), (40, TREE)):
         q = torch.full((5, vocab), 1 / vocab)
         if rule == "ratio" and tree is TREE:
-            tree = TokenTree.of([0, 1, 2], [-1, 0, 1], [0, 1, 2], [0.0] * 3, Draws.CHAIN, q[:2])
+            tree = TokenTree.from_lists(
+                [0, 1, 2], [-1, 0, 1], [0, 1, 2], [0.0] * 3, Draws.CHAIN, q[:2]
+            )
         before = sum(LAUNCHES.counts().values())
         ruled(torch.zeros(len(tree), vocab), tree, sampling, 0, rule)
         assert sum(LAUNCHES.counts().values()) - before == launches
@@ -258,7 +262,9 @@ def test_draws_follow_the_distribution() -> None:
     """One launch, 300 positions of one distribution: Pearson's statistic within what chance
     allows."""
     size, probs = 300, torch.tensor([0.5, 0.25, 0.15, 0.1])
-    chain = TokenTree.of([3] * size, list(range(-1, size - 1)), list(range(size)), [0.0] * size)
+    chain = TokenTree.from_lists(
+        [3] * size, list(range(-1, size - 1)), list(range(size)), [0.0] * size
+    )
     logits = probs.log().expand(size, -1).contiguous()
     judging = Judging(logits.to(DEVICE), Sampling(1.0), chain, Seeded(11), POSITION)
     given, columns = judging._send([Seeded(11).key(POSITION + depth) for depth in range(size)])
