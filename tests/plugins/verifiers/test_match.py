@@ -29,7 +29,7 @@ def distributions_of(
 
 
 def peaked(tokens: list[int]) -> torch.Tensor:
-    """Logits that are certain of one token after each node."""
+    """Logits with one token of probability 1 after each node."""
     logits = torch.full((len(tokens), V), -50.0, dtype=torch.float64)
     logits[range(len(tokens)), tokens] = 0.0
     return logits
@@ -37,26 +37,26 @@ def peaked(tokens: list[int]) -> torch.Tensor:
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize(
-    ("said", "accepted", "bonus"),
+    ("tokens", "accepted", "bonus"),
     [
-        ([3, 0, 0, 0, 0, 0], (0,), 3),  # no child carries it
+        ([3, 0, 0, 0, 0, 0], (0,), 3),  # no child has it
         ([2, 0, 1, 0, 0, 0], (0, 2), 1),  # the later sibling
         ([1, 1, 0, 0, 2, 3], (0, 1, 4, 5), 3),  # to a leaf, past an uncle
         ([1, 0, 0, 0, 0, 0], (0, 1), 0),
     ],
 )
-def test_the_path_follows_what_the_target_says(
-    temperature: float, said: list[int], accepted: tuple[int, ...], bonus: int
+def test_the_path_follows_the_targets_tokens(
+    temperature: float, tokens: list[int], accepted: tuple[int, ...], bonus: int
 ) -> None:
     verdict = Match().judge(
-        distributions_of(peaked(said), temperature=temperature), TREE, Seeded(0)
+        distributions_of(peaked(tokens), temperature=temperature), TREE, Seeded(0)
     )
     assert (verdict.accepted, verdict.bonus) == (accepted, bonus)
 
 
 @pytest.mark.covers("mixed-precision-draws")
 @given(st.integers(0, 10**6), st.integers(0, 10**6))
-def test_the_committed_tokens_are_those_that_the_uniforms_of_their_positions_draw(
+def test_committed_tokens_are_drawn_with_the_noise_of_their_positions(
     seed: int, weights: int
 ) -> None:
     generator = torch.Generator().manual_seed(weights)
@@ -70,34 +70,34 @@ def test_the_committed_tokens_are_those_that_the_uniforms_of_their_positions_dra
 
 
 def test_the_distribution_of_a_committed_token_is_the_targets() -> None:
-    """By enumeration: what follows the anchor is p at the root, whatever the tree offers."""
+    """By enumeration: the token after the anchor has distribution p at the root."""
     logits = torch.randn(6, V, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
-    found = torch.zeros(V, dtype=torch.float64)
+    actual = torch.zeros(V, dtype=torch.float64)
 
     def judge(rng: Enumerating) -> int:
         verdict = Match().judge(distributions_of(logits), TREE, rng)
         return TREE.token_list[verdict.accepted[1]] if len(verdict.accepted) > 1 else verdict.bonus
 
     for probability, token, _ in outcomes(judge):
-        found[token] += probability
-    assert torch.allclose(found, logits[0].softmax(-1), atol=1e-12)
+        actual[token] += probability
+    assert torch.allclose(actual, logits[0].softmax(-1), atol=1e-12)
 
 
-def test_only_the_nodes_of_the_path_are_asked_for_their_distribution() -> None:
-    asked = []
+def test_only_distributions_on_the_path_are_read() -> None:
+    read = []
 
-    class Watched(TargetDistributions):
+    class RecordsReads(TargetDistributions):
         def probs(self, node: int) -> torch.Tensor:
-            asked.append(node)
+            read.append(node)
             return super().probs(node)
 
-    distributions = Watched(peaked([2, 0, 1, 0, 0, 0]), TREE, HISTORY, Sampling(1.0), (), 0)
+    distributions = RecordsReads(peaked([2, 0, 1, 0, 0, 0]), TREE, HISTORY, Sampling(1.0), (), 0)
     verdict = Match().judge(distributions, TREE, Seeded(0))
-    assert tuple(asked) == verdict.accepted == (0, 2)
+    assert tuple(read) == verdict.accepted == (0, 2)
 
 
 def test_greedy_decoding_draws_nothing() -> None:
-    class Forbidden(Randomness):
+    class NoDraws(Randomness):
         def stream(self, name: str) -> Randomness:
             return self
 
@@ -108,11 +108,11 @@ def test_greedy_decoding_draws_nothing() -> None:
             raise AssertionError("a draw at temperature 0")
 
     distributions = distributions_of(peaked([1, 1, 0, 0, 2, 3]), temperature=0.0)
-    assert Match().judge(distributions, TREE, Forbidden()).accepted == (0, 1, 4, 5)
+    assert Match().judge(distributions, TREE, NoDraws()).accepted == (0, 1, 4, 5)
 
 
 @pytest.mark.covers("unverifiable-draws")
-def test_a_repeated_sibling_is_no_second_chance() -> None:
+def test_a_repeated_sibling_does_not_change_the_verdict() -> None:
     tree = TokenTree.from_lists(
         [0, 1, 1], [-1, 0, 0], [0, 1, 1], [0.0] * 3, Draws.IID, torch.full((2, V), 0.25)
     )
@@ -123,9 +123,7 @@ def test_a_repeated_sibling_is_no_second_chance() -> None:
 @pytest.mark.covers("non-finite-logits")
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("bad", [torch.nan, -torch.inf, torch.inf])
-def test_a_row_that_no_token_can_be_drawn_from_is_named_if_it_is_reached(
-    temperature: float, bad: float
-) -> None:
+def test_a_non_finite_row_is_an_error_only_if_it_is_reached(temperature: float, bad: float) -> None:
     logits = peaked([1, 1, 0, 0, 2, 3])
     logits[2] = bad  # off the path
     assert (

@@ -1,4 +1,4 @@
-"""`traversal`: a leaf's draw decides about its ancestors, so rounds must not share draws."""
+"""`traversal`: a leaf's draw decides about its ancestors, so rounds must have different draws."""
 
 import pytest
 import torch
@@ -20,10 +20,12 @@ CHAIN = TokenTree.from_lists([0, 2, 0], [-1, 0, 1], [0, 1, 2], [0.0] * 3, Draws.
 STAR = TokenTree.from_lists([0, 2, 1], [-1, 0, 0], [0, 1, 1], [0.0] * 3, Draws.IID, Q)
 
 
-def judged_again(verifier: Verifier, rounds: tuple[int, int]) -> int:
-    """A chain of two and then two siblings are judged, in every way that it can end. Returns how
-    often the chain's end was judged and the next tree's last node stood at its position."""
-    again = 0
+def positions_judged_twice(verifier: Verifier, rounds: tuple[int, int]) -> int:
+    """Judge a chain of two, then two siblings, for every outcome of the draws.
+
+    Returns how often the second tree's last node was at the position of the chain's end.
+    """
+    repeated = 0
 
     def experiment(rng: Enumerating) -> bool:
         ids = [1, 0]
@@ -36,17 +38,17 @@ def judged_again(verifier: Verifier, rounds: tuple[int, int]) -> int:
         return not drafts
 
     for _, rejected, _ in outcomes(experiment):
-        again += rejected
-    return again
+        repeated += rejected
+    return repeated
 
 
 @pytest.mark.parametrize("verifier", [Traversal(), MultiRound()], ids=["traversal", "multi_round"])
 def test_no_two_rounds_share_a_draw(verifier: Verifier) -> None:
-    assert judged_again(verifier, (0, 1)) > 0
+    assert positions_judged_twice(verifier, (0, 1)) > 0
 
 
-def test_what_tells_draws_of_two_rounds_apart_is_the_round() -> None:
-    """Negative control: in one round, node 2 at the position that it had before is drawn alike."""
+def test_traversal_in_one_round_makes_a_draw_twice() -> None:
+    """Negative control: in the same round, node 2 at the same position has the same draw."""
     with pytest.raises(TestingError, match="made twice"):
-        judged_again(Traversal(), (0, 0))
-    assert judged_again(MultiRound(), (0, 0)) > 0  # it judges no position again
+        positions_judged_twice(Traversal(), (0, 0))
+    assert positions_judged_twice(MultiRound(), (0, 0)) > 0  # it judges no position twice

@@ -1,4 +1,4 @@
-"""Pipelines through the kernels' attention say what plain decoding says by the model's own."""
+"""Pipelines with Triton kernels give the text of plain decoding with the model's own attention."""
 
 import random
 from functools import cache
@@ -57,7 +57,7 @@ def target_of(name, **change):
     attention, config = CONFIGS[name][0], CONFIGS[name][1]()
     for key, value in change.items():
         setattr(config, key, value)
-    torch.manual_seed(3)  # texts wander, and show a wrong window or cap
+    torch.manual_seed(3)  # texts vary enough to show a wrong window or cap
     model = AutoModelForCausalLM.from_config(config, attn_implementation=attention)
     return HFTarget(model.float().eval().to(DEVICE), prefill_chunk=16)
 
@@ -68,7 +68,7 @@ def plain(name):
 
 
 def drafter(text, depth=5):
-    """Knows the text, and has each third token in second place, where only a tree finds it."""
+    """Proposes the text; each third token is the second most likely, which only a tree has."""
     logits = torch.randn(len(text) + depth, VOCAB, generator=torch.Generator().manual_seed(1))
     for position, token in enumerate(text):
         best, second = ((token + 1) % VOCAB, token) if position % 3 == 0 else (token, token - 1)
@@ -82,7 +82,7 @@ def drafter(text, depth=5):
 
 
 @pytest.mark.parametrize("name", list(CONFIGS))
-def test_trees_keep_the_text_of_plain_decoding(name):
+def test_trees_with_triton_kernels_give_the_text_of_plain_decoding(name):
     target, before = target_of(name), LAUNCHES.counts()
     pipeline = Pipeline(
         target,
@@ -91,19 +91,19 @@ def test_trees_keep_the_text_of_plain_decoding(name):
         build_component(Kind.CONTROLLER, "fixed", nodes=12),
         kernels="triton",
     )
-    found = pipeline.generate(PROMPT, max_new_tokens=NEW)
-    assert found.tokens == plain(name)
-    assert len(set(found.tokens)) > 10
-    assert found.stats.accepted > NEW / 2
+    result = pipeline.generate(PROMPT, max_new_tokens=NEW)
+    assert result.tokens == plain(name)
+    assert len(set(result.tokens)) > 10
+    assert result.stats.accepted > NEW / 2
     ran = {kernel: count - before.get(kernel, 0) for kernel, count in LAUNCHES.counts().items()}
-    assert ran["tree_attention"] >= LAYERS * (2 + found.stats.rounds)  # two chunks of prompt
+    assert ran["tree_attention"] >= LAYERS * (2 + result.stats.rounds)  # two chunks of prompt
 
 
-def test_plain_decoding_runs_through_the_kernels_too():
+def test_plain_decoding_can_use_triton_kernels():
     name = "gemma3"
     target, before = target_of(name), LAUNCHES.counts().get("tree_attention", 0)
-    found = Pipeline(target, kernels="triton").generate(PROMPT, max_new_tokens=9)
-    assert found.tokens == plain(name)[:9]
+    result = Pipeline(target, kernels="triton").generate(PROMPT, max_new_tokens=9)
+    assert result.tokens == plain(name)[:9]
     assert LAUNCHES.counts()["tree_attention"] - before >= LAYERS * 10
 
 
@@ -111,6 +111,6 @@ def test_plain_decoding_runs_through_the_kernels_too():
     ("name", "change"),
     [("mistral", {"sliding_window": WINDOW - 1}), ("gemma2", {"attn_logit_softcapping": 3.0})],
 )
-def test_these_texts_would_show_another_window_or_cap(name, change):
+def test_another_window_or_cap_changes_the_text(name, change):
     other = Pipeline(target_of(name, **change)).generate(PROMPT, max_new_tokens=NEW)
     assert other.tokens != plain(name)

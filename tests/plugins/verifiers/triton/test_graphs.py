@@ -1,5 +1,4 @@
-"""The kernels in passes of fixed size: a target's, whose padding nodes they must keep apart, and a
-drafter's, whose slots see each other."""
+"""The kernels in forward passes of fixed size: a target's, with padding, and a drafter's block."""
 
 import random
 from functools import partial
@@ -26,8 +25,7 @@ ZLAB = Path(__file__).parents[3] / "fixtures" / "zlab"
 
 @pytest.fixture
 def target():
-    """On a GPU forwards are captured; in the interpreter, which has nothing to capture, they run
-    again, padded all the same."""
+    """On a GPU forwards are captured; in the interpreter they run uncaptured, padded as there."""
     torch.manual_seed(0)
     config = Gemma3TextConfig(
         vocab_size=VOCAB,
@@ -46,13 +44,13 @@ def target():
         pad_token_id=None,
     )
     model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").float().eval()
-    found = HFTarget(model.to("cuda" if ON_GPU else "cpu"), graphs="auto")
+    padded = HFTarget(model.to("cuda" if ON_GPU else "cpu"), graphs="auto")
     if not ON_GPU:
-        found.graphs = Graphs(found.scorer, Capturing(lambda launch, replayed: launch))
-    return found
+        padded.graphs = Graphs(padded.scorer, Capturing(lambda launch, replayed: launch))
+    return padded
 
 
-def test_padding_moves_no_score(target):
+def test_padding_changes_no_score(target):
     rng, kernels = random.Random(0), TritonKernels()
     own, plain = target.open((0,), kernels), target.open((0,))
     prompt = [rng.randrange(VOCAB) for _ in range(30)]  # past the window
@@ -66,20 +64,24 @@ def test_padding_moves_no_score(target):
             depths.append(depths[parent] + 1)
         tokens = rng.sample(range(VOCAB), nodes + 1)
         tree = TokenTree.from_lists(tokens, parents, depths, [0.0] * (nodes + 1))
-        found, expected = (target.forward([(session, tree)])[0] for session in (own, plain))
-        torch.testing.assert_close(found.logits, expected.logits, rtol=1e-4, atol=1e-4)
-        torch.testing.assert_close(found.features, expected.features, rtol=1e-4, atol=1e-4)
+        actual, expected = (target.forward([(session, tree)])[0] for session in (own, plain))
+        torch.testing.assert_close(actual.logits, expected.logits, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(actual.features, expected.features, rtol=1e-4, atol=1e-4)
         path = tree.path(nodes)
         own.commit(path)
         plain.commit(path)
     assert LAUNCHES.counts()["tree_attention"] - before >= 3 * LAYERS
     (buffers,) = own.cache.held
-    known = {(size, taps) for size, taps, _ in buffers.forwards}
-    assert known == {(9, (0,)), (1, (0,)), (5, ())}  # the last was the check's, on opening
+    sizes = {(size, taps) for size, taps, _ in buffers.forwards}
+    assert sizes == {
+        (9, (0,)),
+        (1, (0,)),
+        (5, ()),
+    }  # the last one is the check's when the session opens
 
 
 @pytest.mark.parametrize("layout", ["dflash", "dflash2"])
-def test_a_drafters_blocks_are_what_its_own_attention_makes_of_them(layout):
+def test_a_drafters_block_equals_that_of_its_own_attention(layout):
     target = load_target(ZLAB / "target", device="cuda" if ON_GPU else "cpu", dtype="float32")
     capture = partial(on_device, target.device) if ON_GPU else lambda launch, replayed: launch
     sessions = []
@@ -95,6 +97,6 @@ def test_a_drafters_blocks_are_what_its_own_attention_makes_of_them(layout):
         for session in sessions:
             session.commit((1,) * rows, features)
         with torch.inference_mode():
-            found, expected = (session.slots(anchor) for session in sessions)
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+            actual, expected = (session.slots(anchor) for session in sessions)
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
     assert LAUNCHES.counts()["tree_attention"] - before >= 3 * 2

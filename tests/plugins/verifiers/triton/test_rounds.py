@@ -1,4 +1,4 @@
-"""A round stays on the device: between draft and commit the host asks once, for the verdict."""
+"""A round synchronises once between draft and commit, to copy the verdict to the host."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -21,21 +21,21 @@ from draftwood.plugins.verifiers.triton.verifier import Triton
 from draftwood.testing import toy_proposal
 
 ZLAB = Path(__file__).parents[3] / "fixtures" / "zlab"
-ASKING = {
+SYNCHRONISING = {
     "item", "tolist", "numpy", "nonzero", "__bool__", "__int__", "__float__", "__index__",
     "__array__", "equal", "argwhere",
 }  # fmt: skip
 
 
-class Questions(TorchFunctionMode):
-    """Takes CPU tensors for a device's: notes who reads one, and who copies one to the host.
+class RecordsReads(TorchFunctionMode):
+    """Treats CPU tensors as a device's: records reads and counts copies to the host.
 
-    What was copied may be read freely. Triton's interpreter reads what a kernel would.
+    Copies may be read freely, and so may Triton's interpreter, which reads what a kernel would.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked: list[str] = []
+        self.reads: list[str] = []
         self.copies = 0
         self._host: set[int] = set()
 
@@ -47,11 +47,11 @@ class Questions(TorchFunctionMode):
         if name == "cpu" and not _interpreting():
             self.copies += 1
             self._host.add(result.untyped_storage().data_ptr())
-        elif name in ASKING and not self._free(args) and not _interpreting():
-            self.asked.append(f"{name} in {_caller()}")
+        elif name in SYNCHRONISING and not self._is_on_host(args) and not _interpreting():
+            self.reads.append(f"{name} in {_caller()}")
         return result
 
-    def _free(self, args: tuple[Any, ...]) -> bool:
+    def _is_on_host(self, args: tuple[Any, ...]) -> bool:
         return args[0].untyped_storage().data_ptr() in self._host
 
 
@@ -71,8 +71,8 @@ def _caller() -> str:
 
 
 @pytest.fixture
-def far(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if the CPU were a device to wait for."""
+def as_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading CPU tensors counts as a synchronisation."""
     monkeypatch.setattr(devices, "reads_without_sync", lambda device: False)
 
 
@@ -95,63 +95,64 @@ def pipeline() -> Callable[[Any], Pipeline]:
     return build
 
 
-def questions_of_a_round(pipeline: Pipeline, temperature: float) -> Questions:
+def reads_of_a_round(pipeline: Pipeline, temperature: float) -> RecordsReads:
     request = pipeline.request([1, 2, 3], temperature=temperature, seed=0, max_new_tokens=8)
     run = pipeline.engine.open(request)
     pipeline.engine.step([run])
-    with Questions() as questions:
+    with RecordsReads() as reads:
         (step,) = pipeline.engine.step([run])
     assert step.stats.budget == 3
-    return questions
+    return reads
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_round_asks_once(
-    pipeline: Callable[[Any], Pipeline], far: None, temperature: float
+def test_a_round_synchronises_once(
+    pipeline: Callable[[Any], Pipeline], as_device: None, temperature: float
 ) -> None:
-    found = questions_of_a_round(pipeline(Triton()), temperature)
-    assert found.asked == []
-    assert found.copies == 1
+    recorded = reads_of_a_round(pipeline(Triton()), temperature)
+    assert recorded.reads == []
+    assert recorded.copies == 1
 
 
-def test_the_count_finds_a_verifier_that_walks_on_the_host(
-    pipeline: Callable[[Any], Pipeline], far: None
+def test_a_verifier_on_the_host_reads_the_device(
+    pipeline: Callable[[Any], Pipeline], as_device: None
 ) -> None:
-    found = questions_of_a_round(pipeline(build_component(Kind.VERIFIER, "match")), 1.0)
-    assert any("match.py" in place or "node_distributions.py" in place for place in found.asked)
+    recorded = reads_of_a_round(pipeline(build_component(Kind.VERIFIER, "match")), 1.0)
+    assert any("match.py" in place or "node_distributions.py" in place for place in recorded.reads)
 
 
-def test_a_tree_that_stays_on_the_device_is_the_one_that_is_asked_about(
-    far: None, monkeypatch: pytest.MonkeyPatch
+def test_a_tree_grown_without_synchronisation_equals_the_synchronised_one(
+    as_device: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for form in ("factorized", "markov"):
         for seed in range(12):
             proposal = toy_proposal(form, ("unasked", seed), Sampling(1.0), vocab=6, depth=3)
-            there = grow_by_level(0, proposal, 7, 3, lambda tree: True)
-            with monkeypatch.context() as here:
-                here.setattr(devices, "reads_without_sync", lambda device: True)
-                wanted = grow_by_level(0, proposal, 7, 3, lambda tree: True)
-            alive = len(wanted)  # distributions with zeros have fewer nodes, and the rest come last
-            assert there.token_list[:alive] == wanted.token_list
-            assert there.parent_list[:alive] == wanted.parent_list
-            assert there.depth_list[:alive] == wanted.depth_list
-            assert torch.equal(there.log_rho[:alive], wanted.log_rho)
-            assert bool((there.log_rho[alive:] == -torch.inf).all())
+            on_device = grow_by_level(0, proposal, 7, 3, lambda tree: True)
+            with monkeypatch.context() as patch:
+                patch.setattr(devices, "reads_without_sync", lambda device: True)
+                expected = grow_by_level(0, proposal, 7, 3, lambda tree: True)
+            # Behind the nodes of the expected tree are the children with probability 0.
+            listed = len(expected)
+            assert on_device.token_list[:listed] == expected.token_list
+            assert on_device.parent_list[:listed] == expected.parent_list
+            assert on_device.depth_list[:listed] == expected.depth_list
+            assert torch.equal(on_device.log_rho[:listed], expected.log_rho)
+            assert bool((on_device.log_rho[listed:] == -torch.inf).all())
 
 
-def test_the_best_of_a_distribution_are_the_same_without_asking() -> None:
+def test_topk_without_synchronisation_equals_topk() -> None:
     generator = torch.Generator().manual_seed(0)
     for ids in (None, torch.randperm(30, generator=generator)):
         for step in (0.01, 0.2):
             probs = (torch.rand(4, 30, generator=generator) / step).round() * step
             for k in (1, 5, 30):
-                mine, wanted = stable_topk_no_sync(probs, k, ids), stable_topk(probs, k, ids)
-                assert torch.equal(mine[1], wanted[1])
-                above = wanted[1] > 0
-                assert torch.equal(mine[0][above], wanted[0][above])
+                actual, expected = stable_topk_no_sync(probs, k, ids), stable_topk(probs, k, ids)
+                assert torch.equal(actual[1], expected[1])
+                above = expected[1] > 0
+                assert torch.equal(actual[0][above], expected[0][above])
 
 
-def test_filters_may_leave_too_few_tokens_so_they_are_asked_about(far: None) -> None:
+def test_growth_with_filters_stops_where_too_few_tokens_remain(as_device: None) -> None:
     logits = torch.randn(2, 9, generator=torch.Generator().manual_seed(0))
     proposal = FactorizedProposal(logits, Sampling(1.0, top_k=1), Vocabulary(9))
     tree = grow_by_level(0, proposal, 6, 2, lambda tree: True)
