@@ -7,13 +7,13 @@ import click
 
 from draftwood.cli.app import Session
 from draftwood.cli.options import (
+    PipelineSource,
     file_option,
     json_option,
     number_option,
     pipeline_argument,
     print_json,
     progress_bar,
-    read_pipeline,
     table,
 )
 
@@ -44,8 +44,7 @@ COLUMNS = ("tokens", "context", "measured ms", "predicted ms", "error", "")
 @click.pass_obj
 def command(
     session: Session,
-    pipeline: str,
-    settings: tuple[str, ...],
+    source: PipelineSource,
     repeats: int,
     svg: Path | None,
     png: Path | None,
@@ -68,7 +67,7 @@ def command(
     from draftwood.core.build import load_pipeline
     from draftwood.plugins.controllers.roofline import store
 
-    config = read_pipeline(session, pipeline, settings)
+    config = source.read(session)
     # No drafter is needed, and a controller would measure coarsely first. The verifier stays: it
     # may choose the kernels.
     alone = evolve(config, drafter=None, tree=None, controller=None)

@@ -7,7 +7,7 @@ import attrs
 import click
 
 from draftwood.cli.app import Session
-from draftwood.cli.options import json_option, pipeline_argument, print_json, read_pipeline
+from draftwood.cli.options import PipelineSource, json_option, pipeline_argument, print_json
 from draftwood.core.config.pipeline import Component
 from draftwood.core.errors import ConfigError
 from draftwood.core.registry.plugin import Kind
@@ -27,7 +27,7 @@ JSON = {
 @pipeline_argument
 @json_option
 @click.pass_obj
-def command(session: Session, pipeline: str, settings: tuple[str, ...], as_json: bool) -> int:
+def command(session: Session, source: PipelineSource, as_json: bool) -> int:
     """Validate a pipeline without loading weights.
 
     Reads the file and what it extends, checks every option, refuses parts that do not work
@@ -41,7 +41,7 @@ def command(session: Session, pipeline: str, settings: tuple[str, ...], as_json:
     from draftwood.core.config.compose import check_factories, remarks
 
     try:
-        config = read_pipeline(session, pipeline, settings)
+        config = source.read(session)
         # Without torch no plugin can be imported, and all else can still be checked.
         if torch_found := find_spec("torch") is not None:
             check_factories(config)
@@ -50,7 +50,13 @@ def command(session: Session, pipeline: str, settings: tuple[str, ...], as_json:
             raise
         problems = [attrs.asdict(problem) for problem in error.problems]
         print_json(
-            {"pipeline": pipeline, "ok": False, "problems": problems, "remarks": [], "parts": None}
+            {
+                "pipeline": source.name,
+                "ok": False,
+                "problems": problems,
+                "remarks": [],
+                "parts": None,
+            }
         )
         return 2
     parts = {kind.value: config.component(kind) for kind in Kind}
@@ -59,14 +65,14 @@ def command(session: Session, pipeline: str, settings: tuple[str, ...], as_json:
         sentences.append("the plugins' code was not imported: torch is not installed")
     if as_json:
         described = {kind: part and _described(part) for kind, part in parts.items()}
-        result = {"pipeline": pipeline, "ok": True, "problems": []}
+        result = {"pipeline": source.name, "ok": True, "problems": []}
         print_json({**result, "remarks": sentences, "parts": described})
         return 0
     rows = [("target", str(config.target.model) if config.target else "-")]
     for kind, part in parts.items():
         text = f"{part.use}  {_line(part.options)}".rstrip() if part else "-"
         rows.append((kind, f"{text}  (chosen by default)" if part and part.by_default else text))
-    click.echo(f"{pipeline}: ok")
+    click.echo(f"{source.name}: ok")
     for name, text in (*rows, ("runtime", _line(config.runtime))):
         click.echo(f"  {name:<10}  {text}")
     for sentence in sentences:

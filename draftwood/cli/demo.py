@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from draftwood.cli.app import Session
-from draftwood.cli.options import json_option, number_option, print_json, progress_bar, table
+from draftwood.cli.options import (
+    counted,
+    json_option,
+    number_option,
+    print_json,
+    progress_bar,
+    table,
+)
 
 if TYPE_CHECKING:
     from draftwood.cli.timing import Decoder, Timed
@@ -35,7 +42,11 @@ JSON = {
     "machine": "{platform, processor, accelerator, cores, threads, python, torch, transformers, "
     "draftwood}",
 }
-COLUMNS = ("pipeline", "tokens/s", "times plain", "(lowest-highest)", "tokens/round", "same text")
+COLUMNS = ("pipeline", "tokens/s", "speedup over plain", "tokens/round", "same text")
+SPEEDUP = (
+    "speedup over plain: seconds of plain divided by seconds of the pipeline, both over all "
+    "prompts; median (lowest-highest) of {repetitions}"
+)
 
 
 @click.command("demo")
@@ -112,22 +123,22 @@ def render(timed: "Mapping[str, Timed]", on: Mapping[str, Any], *, markdown: boo
             (
                 name,
                 f"{result.tokens_per_second:.1f}",
-                f"{statistics.median(faster):.2f}",
-                f"{min(faster):.2f}-{max(faster):.2f}",
+                f"{statistics.median(faster):.2f} ({min(faster):.2f}-{max(faster):.2f})",
                 "-" if length is None else f"{length:.2f}",
                 "yes" if result.tokens == timed["plain"].tokens else "NO",
             )
         )
-    threads = "1 thread" if on["threads"] == 1 else f"{on['threads']} threads"
+    repetitions = counted(len(timed["plain"].seconds), "repetition")
+    speedup = SPEEDUP.format(repetitions=repetitions)
     place = (
-        f"{on['processor']}, {threads}, torch {on['torch']}, "
+        f"{on['processor']}, {counted(on['threads'], 'thread')}, torch {on['torch']}, "
         f"transformers {on['transformers']}, float32, greedy"
     )
     if not markdown:
-        return f"{table(rows, COLUMNS)}\n{place}"
+        return f"{table(rows, COLUMNS)}\n\n{speedup}\n{place}"
     lines = [COLUMNS, ("---", *["---:"] * (len(COLUMNS) - 2), "---"), *rows]
     body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"{body}\n\n`draftwood demo --markdown` on {place}."
+    return f"{body}\n\n{speedup}. `draftwood demo --markdown` on {place}."
 
 
 def _show(pipeline: "Pipeline", prompt: str, tokens: int, *, quiet: bool) -> None:

@@ -1,7 +1,7 @@
 """Draws verified trees: as text in a terminal, and as one self-contained SVG.
 
-Both show every verified node with its token and path score, and the accepted path with its bonus
-token standing out.
+Both show every verified node with its token and path score, and mark the accepted path and the
+bonus token.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,6 +9,8 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from attrs import frozen
+
+from draftwood.cli.options import counted
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -22,38 +24,54 @@ ACCEPTED, REJECTED, BONUS = "#1a7f37", "#8c959f", "#9a6700"
 ROW, COLUMN, BOX, MARGIN = 30, 150, 118, 24
 
 
-def visible(text: str) -> str:
-    """Token text with blanks made visible: · for a space, ⏎ for a line's end, → for a tab."""
+def visible(text: str, *, ascii_only: bool = False) -> str:
+    """Token text with blanks made visible: · for a space, ⏎ for a line's end, → for a tab.
+
+    Args:
+        text: The token's text.
+        ascii_only: Use _ for a space and Python's escapes for the rest.
+    """
+    if ascii_only:
+        escaped = text.encode("unicode_escape").decode("ascii")
+        return escaped.replace(" ", "_") or "''"
     return text.replace(" ", "·").replace("\n", "⏎").replace("\t", "→") or "∅"
 
 
 def caption(stats: "RoundStats") -> str:
     """One line on a round."""
     return (
-        f"round {stats.round}: {stats.budget} nodes verified of {stats.grown} grown, "
+        f"round {stats.round}: {stats.budget} of {counted(stats.grown, 'node')} verified, "
         f"{stats.accepted} accepted + bonus, {stats.committed} committed"
     )
 
 
-def text_tree(stats: "RoundStats", decode: Decode) -> "Tree":
-    """A rich tree of one round. decode: ids -> text."""
+def text_tree(stats: "RoundStats", decode: Decode, *, ascii_only: bool = False) -> "Tree":
+    """A rich tree of one round; * marks accepted nodes and + the bonus, with colour or without.
+
+    Args:
+        stats: The round.
+        decode: Token ids -> text.
+        ascii_only: Whether the terminal shows ASCII alone.
+    """
     from rich.text import Text
     from rich.tree import Tree
 
     tree, accepted = stats.tree, set(stats.verdict.accepted)
     rho = tree.log_rho.exp().tolist()
 
+    def token(id_: int) -> str:
+        return visible(decode([id_]), ascii_only=ascii_only)
+
     def label(node: int) -> Text:
-        style = "bold green" if node in accepted else "dim"
-        text = Text(visible(decode([tree.token_list[node]])), style=style)
+        mark, style = ("* ", "bold green") if node in accepted else ("  ", "dim")
+        text = Text(mark + token(tree.token_list[node]), style=style)
         return text.append(f"  {rho[node]:.2f}", style="dim") if node else text
 
     def grow(branch: Tree, node: int) -> None:
         for child in tree.children[node]:
             grow(branch.add(label(child)), child)
         if node == stats.verdict.accepted[-1] and stats.verdict.bonus is not None:
-            bonus = visible(decode([stats.verdict.bonus]))
-            branch.add(Text(f"{bonus}  bonus", style="bold yellow"))
+            branch.add(Text(f"+ {token(stats.verdict.bonus)}  bonus", style="bold yellow"))
 
     root = Tree(label(0))
     grow(root, 0)

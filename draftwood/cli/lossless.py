@@ -7,7 +7,7 @@ import attrs
 import click
 
 from draftwood.cli.app import Session
-from draftwood.cli.options import json_option, pipeline_argument, print_json, read_pipeline
+from draftwood.cli.options import PipelineSource, json_option, pipeline_argument, print_json
 
 if TYPE_CHECKING:
     from draftwood.core.config.pipeline import PipelineConfig
@@ -54,9 +54,7 @@ PARITY_TOKENS, DISTRIBUTION_TOKENS = 64, 48
 )
 @json_option
 @click.pass_obj
-def command(
-    session: Session, pipeline: str, settings: tuple[str, ...], bias: float, as_json: bool
-) -> int:
+def command(session: Session, source: PipelineSource, bias: float, as_json: bool) -> int:
     """Show that a pipeline keeps its target's output.
 
     Enumerates the exact distribution of the pipeline's own tree, controller and verifier on a toy
@@ -70,7 +68,7 @@ def command(
       draftwood lossless pipeline.yaml --json
       TRITON_INTERPRET=1 draftwood lossless dflash --set verifier.use=triton --bias 0.3
     """
-    config = read_pipeline(session, pipeline, settings)
+    config = source.read(session)
     report = examine(config, session, bias=bias, quiet=as_json)
     if as_json:
         print_json(report.as_dict())

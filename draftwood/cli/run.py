@@ -1,17 +1,19 @@
 """`draftwood run`: decode one prompt."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from draftwood.cli.app import Session
 from draftwood.cli.options import (
+    PipelineSource,
+    RequestArguments,
+    counted,
     json_option,
     pipeline_argument,
     print_json,
-    prompt_options,
-    read_prompt,
+    request_options,
 )
 
 if TYPE_CHECKING:
@@ -42,17 +44,11 @@ JSON = {
 
 @click.command("run")
 @pipeline_argument
-@prompt_options
+@request_options
 @json_option
 @click.pass_obj
 def command(
-    session: Session,
-    pipeline: str,
-    settings: tuple[str, ...],
-    prompt: str | None,
-    prompt_file: str | None,
-    seed: int | None,
-    as_json: bool,
+    session: Session, source: PipelineSource, request: RequestArguments, as_json: bool
 ) -> None:
     """Decode a prompt and stream the text.
 
@@ -60,25 +56,23 @@ def command(
 
     \b
       draftwood run bastion --prompt "def fibonacci(n):"
-      draftwood run plain --prompt-file story.txt --set generation.temperature=0.8 --seed 7
+      draftwood run plain --prompt-file story.txt --temperature 0.8 --seed 7
+      draftwood run mine.yaml --chat --prompt "What is a trie?" --max-new-tokens 300
       git log -1 | draftwood run ngram --prompt-file - --json
     """
-    text = read_prompt(prompt, prompt_file)
-    from draftwood.core.build import load_pipeline
-
-    loaded = load_pipeline(pipeline, settings, registry=session.registry)
-    changes: dict[str, Any] = {} if seed is None else {"seed": seed}
+    prompt = request.read_prompt()
+    loaded = source.load(session)
     if as_json:
-        print_json(loaded.generate(text, **changes).as_dict())
+        print_json(loaded.generate(prompt, **request.changes).as_dict())
         return
-    result = _echo(loaded.stream(text, **changes))
+    result = _echo(loaded.stream(prompt, **request.changes))
     click.echo()
     click.echo(summary(result), err=True)
 
 
 def summary(result: "Generation") -> str:
     """One line on a finished request."""
-    parts = [f"{len(result.tokens)} tokens", f"stopped by {result.finish_reason}"]
+    parts = [counted(len(result.tokens), "token"), f"stopped by {result.finish_reason}"]
     if result.seconds > 0:
         parts.append(f"{len(result.tokens) / result.seconds:.1f} tokens/s")
     if result.stats.accepted_length is not None:
@@ -88,7 +82,8 @@ def summary(result: "Generation") -> str:
     if kernels := result.stats.kernels:
         parts.append(f"{kernels.total()} launches of {len(kernels)} kernels")
     if result.stats.near_ties:
-        parts.append(f"{result.stats.near_ties} decisions that rounding could change")
+        ties = counted(result.stats.near_ties, "decision")
+        parts.append(f"{ties} that rounding could change")
     return ", ".join(parts)
 
 

@@ -73,8 +73,11 @@ def fetch(
 def _folder_or_name(checkpoint: Path | str, part: Part) -> Path | str:
     """An existing folder, or a hub name."""
     location = resolve(checkpoint, part)
-    if Path(location).is_dir():
-        return Path(location)
+    try:
+        if Path(location).is_dir():
+            return Path(location)
+    except (OSError, ValueError) as error:  # a name that no file can have
+        raise CheckpointError(f"no such folder: {str(location)[:200]!r}") from error
     if isinstance(location, Path):
         raise CheckpointError(f"no such folder: {location}")
     return location

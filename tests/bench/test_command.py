@@ -32,8 +32,10 @@ def interrupted_after(records, monkeypatch):
 def test_a_table_goes_to_standard_output_and_progress_to_standard_error(bench):
     ran = bench("--repeat", "2")
     assert ran.code == 0
-    assert ran.out.startswith("easy:\npipeline")
-    assert "\noverall:\npipeline" in ran.out
+    assert ran.out.startswith("easy:\n")
+    assert ran.out.count("\npipeline") == 3
+    assert max(map(len, ran.out.splitlines()[:-1])) <= 80
+    assert "\noverall:\n" in ran.out
     lines = [line.split() for line in ran.out.splitlines()]
     assert [line[0] for line in lines if line and line[-1] == "yes"] == ["plain", "one", "two"] * 3
     assert "3 prompts, 2 repetitions, seed 0" in ran.out

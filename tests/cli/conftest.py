@@ -40,7 +40,7 @@ class Letters:
 
     alphabet = " " + string.ascii_lowercase
 
-    def __call__(self, text: str) -> dict[str, list[int]]:
+    def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
         return {"input_ids": [max(0, self.alphabet.find(letter)) for letter in text]}
 
     def __len__(self) -> int:
@@ -48,6 +48,12 @@ class Letters:
 
     def decode(self, ids: Any, **_: Any) -> str:
         return "".join(self.alphabet[index] for index in ids)
+
+
+@pytest.fixture
+def letters() -> type[Letters]:
+    """The class of the small target's tokenizer."""
+    return Letters
 
 
 @pytest.fixture

@@ -8,7 +8,9 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from draftwood.bench.machine import machine
-from draftwood.cli import demo, timing
+from draftwood.bench.reports.tables import COLUMNS
+from draftwood.cli import demo, drawing, options, timing
+from draftwood.cli.prompts import PROMPTS
 from draftwood.cli.run import JSON
 from draftwood.core.stats import RequestStats
 
@@ -131,6 +133,136 @@ def test_the_table_shows_every_pipeline_and_who_differs(markdown):
     on = machine()
     text = demo.render(timed, on, markdown=markdown)
     line = next(line for line in text.splitlines() if "bastion" in line)
-    assert all(part in line for part in ("3.00", "2.00-4.00", "NO"))
+    assert all(part in line for part in ("3.00 (2.00-4.00)", "NO"))
     assert on["torch"] in text
     assert text.startswith("| pipeline" if markdown else "pipeline")
+
+
+@pytest.mark.covers("text-encoding")
+def test_byte_order_mark_is_no_part_of_the_prompt(draftwood, pipeline, tmp_path, monkeypatch):
+    marked = b"\xef\xbb\xbf" + PROMPT.encode()
+    (tmp_path / "prompt.txt").write_bytes(marked)
+    plain = draftwood("run", pipeline, "--prompt", PROMPT)
+    assert (
+        draftwood("run", pipeline, "--prompt-file", str(tmp_path / "prompt.txt")).out == plain.out
+    )
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(marked)))
+    assert draftwood("run", pipeline, "--prompt-file", "-").out == plain.out
+
+
+@pytest.mark.covers("resource-bomb")
+def test_endless_prompt_is_refused_without_reading_it_all(draftwood, pipeline, monkeypatch):
+    monkeypatch.setattr(options, "MAX_PROMPT_BYTES", 1000)
+    ran = draftwood("run", pipeline, "--prompt-file", "/dev/zero")
+    assert (ran.code, ran.out) == (2, "")
+    assert "more than 1000 bytes" in ran.err
+
+
+@pytest.mark.covers("mutated-input")
+@pytest.mark.parametrize("file", ["a\0b", "x" * 5000, "/", "/dev/null/x"])
+def test_prompt_file_that_cannot_be_opened_is_named(draftwood, pipeline, file):
+    ran = draftwood("run", pipeline, "--prompt-file", file)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("error: --prompt-file ")
+
+
+def test_request_options_of_run_override_the_pipeline(draftwood, pipeline):
+    ran = draftwood("run", pipeline, "--prompt", PROMPT, "--max-new-tokens", "5")
+    assert ran.out == EXPECTED[:5] + "\n"
+    ran = draftwood("run", pipeline, "--prompt", PROMPT, "--stop", "zzz", "--stop", "ghi")
+    assert ran.out == "defghi\n"
+    assert "stopped by stop_string" in ran.err
+    sampled = ("run", pipeline, "--prompt", PROMPT, "--temperature", "30")
+    first, same, other = (draftwood(*sampled, "--seed", seed).out for seed in "112")
+    assert first == same != other
+    assert first != EXPECTED[:40] + "\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--temperature", "-1"], "'temperature' must be >= 0.0: -1.0"),
+        (["--temperature", "inf"], "'temperature' must be finite"),
+        (["--max-new-tokens", "1000000000"], "'max_new_tokens' must be <="),
+        (["--stop", ""], "'stop_strings' must be a list of texts, none empty"),
+        (["--chat"], "chat messages need a tokenizer with a chat template"),
+    ],
+)
+def test_wrong_request_option_is_named(draftwood, pipeline, arguments, message):
+    ran = draftwood("run", pipeline, "--prompt", PROMPT, *arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert message in ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "messages"),
+    [
+        (["--chat"], [("user", "abc")]),
+        (["--system", "xyz"], [("system", "xyz"), ("user", "abc")]),
+    ],
+)
+def test_chat_and_system_go_through_the_chat_template(
+    draftwood, pipeline, letters, monkeypatch, arguments, messages
+):
+    seen = []
+
+    def template(_: object, given: list[dict[str, str]], **options: object) -> str:
+        seen.append([(message["role"], message["content"]) for message in given])
+        return PROMPT
+
+    monkeypatch.setattr(letters, "chat_template", "any", raising=False)
+    monkeypatch.setattr(letters, "apply_chat_template", template, raising=False)
+    ran = draftwood("run", pipeline, "--prompt", "abc", *arguments)
+    assert (ran.code, ran.out) == (0, EXPECTED[:40] + "\n")
+    assert seen == [messages]
+
+
+def test_trace_marks_the_accepted_path_without_colour(draftwood, pipeline):
+    ran = draftwood("trace", pipeline, "--prompt", PROMPT, "--rounds", "1")
+    assert "\x1b" not in ran.out
+    accepted = [line for line in ran.out.splitlines() if "* " in line]
+    count = int(ran.out.partition(" accepted")[0].rpartition(" ")[2])
+    assert len(accepted) == count + 1  # and the anchor
+    assert len([line for line in ran.out.splitlines() if "+ " in line and "bonus" in line]) == 2
+
+
+@pytest.mark.covers("output-stream")
+def test_visible_text_on_an_ascii_terminal_is_ascii():
+    assert drawing.visible(" a\n\té", ascii_only=True) == "_a\\n\\t\\xe9"
+    assert drawing.visible("", ascii_only=True) == "''"
+    assert drawing.visible(" a\n") == "·a⏎"
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_prompts_of_the_demo_end_where_a_word_ends(prompt):
+    assert prompt[-1] == prompt.rstrip()[-1]
+
+
+def test_table_of_the_demo_fits_80_columns_and_says_what_the_speedup_divides():
+    decoders, clock = scripted({"plain": [4, 4], "bastion": [2, 1], "eagle-static": [2, 1]})
+    timed = timing.side_by_side(decoders, [[1]], 2, clock=clock)
+    lines = demo.render(timed, machine(), markdown=False).splitlines()
+    assert max(map(len, lines[:4])) <= 80
+    assert "seconds of plain divided by seconds of the pipeline" in lines[5]
+    assert lines[5].endswith("median (lowest-highest) of 2 repetitions")
+
+
+CELLS = ("eagle-static", "213.8", "2.33", "2.20-2.41", "2.75", "4.70", "4.42", "24.6")
+
+
+@pytest.mark.parametrize("end", ["yes", "19 of 20, margin 1e-05", "by distribution"])
+@pytest.mark.parametrize("width", [120, 80, 40])
+def test_table_of_bench_fits_the_terminal(monkeypatch, width, end):
+    monkeypatch.setenv("COLUMNS", str(width))
+    row = (*CELLS, end)
+    lines = options.table([row, row], COLUMNS).splitlines()
+    assert max(map(len, lines)) <= width
+    words = " ".join(lines).split()
+    assert all(word in words for cell in row for word in cell.split())
+    if end != "by distribution":  # too long for 80 columns beside the others
+        assert (lines[0] == "eagle-static") == (width == 40)
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 tokens"), (1, "1 token"), (2, "2 tokens")])
+def test_numbers_agree_with_their_nouns(count, text):
+    assert options.counted(count, "token") == text

@@ -163,10 +163,14 @@ def place(report: Mapping[str, Any]) -> str:
     machine = report["machine"]
     device = machine["accelerator"] or machine["processor"]
     prompts, repeat = len(report["prompts"]), report["repeat"]
+
+    def counted(count: int, noun: str) -> str:
+        return f"{count} {noun}{'' if count == 1 else 's'}"
+
     return (
-        f"{device}, {machine['threads']} threads, torch {machine['torch']}, transformers "
-        f"{machine['transformers']}, draftwood {machine['draftwood']}; {prompts} prompts, "
-        f"{repeat} {'repetition' if repeat == 1 else 'repetitions'}, seed {report['seed']}"
+        f"{device}, {counted(machine['threads'], 'thread')}, torch {machine['torch']}, "
+        f"transformers {machine['transformers']}, draftwood {machine['draftwood']}; "
+        f"{counted(prompts, 'prompt')}, {counted(repeat, 'repetition')}, seed {report['seed']}"
     )
 
 
