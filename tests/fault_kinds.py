@@ -144,6 +144,10 @@ SECTIONS: Mapping[str, Mapping[str, FaultKind]] = {
         ),
     },
     "What people bring": {
+        "shallow-certificate": FaultKind(
+            "A part is certified that is wrong only deep in a tree, among many or equal siblings, "
+            "after many rounds, or where tokens are equally likely"
+        ),
         "past-a-stop": FaultKind(
             "Something past an accepted stop is computed: a grammar is called after its end, a "
             "bonus is drawn"
@@ -189,6 +193,10 @@ SECTIONS: Mapping[str, Mapping[str, FaultKind]] = {
         "mutated-input": FaultKind(
             "A mutated configuration, checkpoint header or prompt ends in a traceback, takes more "
             "than 10 s or more than 2 GB"
+        ),
+        "other-text-by-architecture": FaultKind(
+            "A class of transformers is accepted as a target, and gives other text than `generate`",
+            "[Every class](reference/targets.md) is tried by `python benchmarks/targets.py`.",
         ),
         "loose-self-check": FaultKind(
             "A tolerance of the self-check is so wide that a target passes whose rows depend on "

@@ -57,16 +57,51 @@ class Enumerating(Randomness):
     def _choose(self, possible: list[int], weights: list[float], position: int, draw: int) -> int:
         root, key = self._root, (self._name, position, draw)
         if key in root.used:
-            raise TestingError(
-                f"the draw (stream {key[0]!r}, position {position}, draw {draw}) was made twice; "
-                "a keyed generator would give the same number both times"
-            )
+            raise _made_twice(key)
         root.used.add(key)
         step = len(root.branching)
         choice = root.script[step] if step < len(root.script) else 0
         root.branching.append(len(possible))
         root.probability *= weights[choice]
         return possible[choice]
+
+
+class Unrepeated(Randomness):
+    """Another randomness that raises TestingError where a key is used for a second draw.
+
+    Args:
+        inner: Makes the draws.
+    """
+
+    def __init__(self, inner: Randomness) -> None:
+        self.inner, self._name = inner, ""
+        self.used: set[DrawKey] = set()
+
+    def stream(self, name: str) -> "Unrepeated":
+        child = Unrepeated(self.inner.stream(name))
+        child.used, child._name = self.used, f"{self._name}/{name}"
+        return child
+
+    def categorical(self, probs: Tensor, position: int, draw: int = 0) -> int:
+        self._use((self._name, position, draw))
+        return self.inner.categorical(probs, position, draw)
+
+    def accept(self, probability: float, position: int, draw: int = 0) -> bool:
+        self._use((self._name, position, draw))
+        return self.inner.accept(probability, position, draw)
+
+    def _use(self, key: DrawKey) -> None:
+        if key in self.used:
+            raise _made_twice(key)
+        self.used.add(key)
+
+
+def _made_twice(key: DrawKey) -> TestingError:
+    stream, position, draw = key
+    return TestingError(
+        f"the draw (stream {stream!r}, position {position}, draw {draw}) was made twice; "
+        "a keyed generator would give the same number both times"
+    )
 
 
 def outcomes(

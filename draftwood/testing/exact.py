@@ -15,9 +15,13 @@ from attrs import evolve, frozen
 from draftwood.core.distributions import sampling_probs
 from draftwood.core.engine import Engine, Request, Run
 from draftwood.core.generation import Pipeline
-from draftwood.core.node_distributions import Processor
+from draftwood.core.interfaces import NodeDistributions, Verifier
+from draftwood.core.node_distributions import Processor, TargetDistributions
 from draftwood.core.options import GenerationOptions
+from draftwood.core.randomness import Randomness
 from draftwood.core.stopping import StopRule
+from draftwood.core.tree import TokenTree
+from draftwood.core.values import Verdict
 from draftwood.testing.enumeration import DrawKey, Enumerating, outcomes
 from draftwood.testing.oracle import OracleTarget, Prefix, ScriptedClock
 
@@ -177,6 +181,56 @@ def total_variation(one: SequenceProbs, other: SequenceProbs) -> float:
 
 
 @frozen
+class DecidingPath:
+    """Where in which round a verdict decided a token.
+
+    Attributes:
+        round: 0-based index.
+        tokens: Of the tree's nodes, the anchor first.
+        parents: Of the nodes.
+        accepted: Nodes accepted up to the one after which the token came.
+    """
+
+    round: int
+    tokens: tuple[int, ...]
+    parents: tuple[int, ...]
+    accepted: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"decided in round {self.round}, {len(self.accepted) - 1} drafts deep: accepted nodes "
+            f"{list(self.accepted)} of the tree of tokens {list(self.tokens)} with parents "
+            f"{list(self.parents)}"
+        )
+
+
+class _PathRecorder(Verifier):
+    """Records the longest path by which another verifier decides the token after `prefix`."""
+
+    def __init__(self, inner: Verifier, prefix: Prefix) -> None:
+        self.inner, self.prefix = inner, prefix
+        self.longest: DecidingPath | None = None
+
+    def judge(self, distributions: NodeDistributions, tree: TokenTree, rng: Randomness) -> Verdict:
+        verdict = self.inner.judge(distributions, tree, rng)
+        assert isinstance(distributions, TargetDistributions)
+        depth = len(self.prefix) - distributions.position(0)
+        last = verdict.accepted[-1]
+        if (
+            0 <= depth < len(verdict.accepted)
+            and distributions._ids(last)[: len(self.prefix)] == list(self.prefix)
+            and (self.longest is None or depth >= len(self.longest.accepted))
+        ):
+            self.longest = DecidingPath(
+                distributions.round,
+                tuple(tree.token_list),
+                tuple(tree.parent_list),
+                verdict.accepted[: depth + 1],
+            )
+        return verdict
+
+
+@frozen
 class Comparison:
     """A pipeline's distribution beside its target's.
 
@@ -188,6 +242,8 @@ class Comparison:
         output_probs: The pipeline's distribution after `prefix`.
         target_probs: The target's distribution after `prefix`.
         sequences: Number of sequences compared.
+        path: The longest path by which a verdict decided the token after `prefix`; None if no
+            verdict did.
     """
 
     max_error: float
@@ -196,6 +252,7 @@ class Comparison:
     output_probs: TokenProbs
     target_probs: TokenProbs
     sequences: int
+    path: "DecidingPath | None" = None
 
     def __str__(self) -> str:
         difference = f"(largest difference {self.max_error:.3g})"
@@ -211,6 +268,7 @@ class Comparison:
                 f"the output distribution is not the target's {difference};",
                 f"  the first wrong prefix is {list(self.prompt)} + {list(self.prefix)}, after it:",
                 *rows,
+                *([f"  {self.path}"] if self.path else []),
             ]
         )
 
@@ -229,9 +287,17 @@ def compare(
     sequences = output.keys() | target.keys()
     error = max(abs(output.get(x, 0.0) - target.get(x, 0.0)) for x in sequences)
     at: tuple[Prefix | None, TokenProbs, TokenProbs] = (None, {}, {})
-    if error > TOLERANCE:
-        at = _first_difference(output, target, horizon)
-    return Comparison(error, tuple(prompt), *at, len(sequences))
+    if error <= TOLERANCE:
+        return Comparison(error, tuple(prompt), *at, len(sequences))
+    at = _first_difference(output, target, horizon)
+    prefix = (*prompt, *(at[0] or ()))
+    engine.verifier, verifier = _PathRecorder(engine.verifier, prefix), engine.verifier
+    try:
+        exact_distribution(engine, prompt, horizon, options=options, processors=processors)
+        path = engine.verifier.longest
+    finally:
+        engine.verifier = verifier
+    return Comparison(error, tuple(prompt), *at, len(sequences), path)
 
 
 def assert_lossless(

@@ -4,10 +4,10 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from draftwood.core.draws import Draws
-from draftwood.core.engine import Engine
+from draftwood.core.engine import Engine, Request
 from draftwood.core.interfaces import (
     BudgetController,
     CostProbe,
@@ -16,6 +16,7 @@ from draftwood.core.interfaces import (
     Verifier,
 )
 from draftwood.core.options import GenerationOptions
+from draftwood.core.randomness import Seeded
 from draftwood.core.registry.plugin import ProposalForm
 from draftwood.plugins.controllers.fixed import Fixed
 from draftwood.plugins.controllers.options import FixedOptions, RooflineOptions
@@ -38,10 +39,12 @@ from draftwood.plugins.trees.static import Static
 from draftwood.plugins.verifiers.host_rules import HOST_RULES
 from draftwood.plugins.verifiers.rules import RULE_DRAWS
 from draftwood.testing.controllers import AdversarialController
+from draftwood.testing.enumeration import Unrepeated
 from draftwood.testing.exact import Comparison, Conditions, compare
 from draftwood.testing.oracle import ScriptedClock
 from draftwood.testing.toys import (
     DEPTH,
+    VOCAB,
     RepetitionPenalty,
     seeded,
     toy_drafter,
@@ -93,6 +96,85 @@ def rules_for(draws: Draws) -> list[str]:
     return [name for name, verified in RULE_DRAWS.items() if draws in verified]
 
 
+@frozen
+class Shape:
+    """How large a toy is: where in a tree, and how late in a text, a fault would show.
+
+    Attributes:
+        vocab: Number of tokens.
+        depth: Of the deepest node.
+        nodes: Most draft nodes of a tree.
+        horizon: Number of new tokens.
+        prompt: Token ids.
+        ties: Whether tokens of the target are equally likely.
+        trees: A tree of this shape by its draws.
+    """
+
+    vocab: int = VOCAB
+    depth: int = DEPTH
+    nodes: int = 4
+    horizon: int = HORIZON
+    prompt: tuple[int, ...] = PROMPT
+    ties: bool = False
+    trees: Mapping[Draws, Callable[[], TreePolicy]] = {
+        Draws.DETERMINISTIC: TREES["best_first"][1],
+        Draws.CHAIN: TREES["sampled-chain"][1],
+        Draws.IID: TREES["sampled-iid"][1],
+        Draws.WITHOUT_REPLACEMENT: TREES["sampled-without"][1],
+    }
+
+
+def _drawn(widths: tuple[int, ...]) -> Mapping[Draws, Callable[[], TreePolicy]]:
+    return {
+        Draws.CHAIN: partial(Sampled, SampledOptions()),
+        Draws.IID: partial(Sampled, SampledOptions(widths=widths, replacement=True)),
+        Draws.WITHOUT_REPLACEMENT: partial(Sampled, SampledOptions(widths=widths)),
+    }
+
+
+SHAPES: Mapping[str, Shape] = {
+    "standard": Shape(),
+    "deep": Shape(
+        vocab=2,
+        depth=5,
+        nodes=6,
+        horizon=6,
+        trees={Draws.DETERMINISTIC: partial(Chain, ChainOptions()), **_drawn((1, 1, 1, 2, 1))},
+    ),
+    "wide": Shape(
+        vocab=5,
+        depth=1,
+        horizon=3,
+        trees={
+            Draws.DETERMINISTIC: partial(Static, StaticOptions(paths=((0,), (1,), (2,), (3,)))),
+            Draws.CHAIN: partial(Sampled, SampledOptions()),
+            Draws.WITHOUT_REPLACEMENT: partial(Sampled, SampledOptions(widths=(4,))),
+        },
+    ),
+    "repeated": Shape(
+        depth=1,
+        horizon=3,
+        trees={Draws.IID: partial(Sampled, SampledOptions(widths=(4,), replacement=True))},
+    ),
+    "late": Shape(
+        vocab=2,
+        depth=1,
+        nodes=2,
+        horizon=7,
+        prompt=tuple(seeded("late prompt").choices(range(2), k=62)),
+        trees={Draws.DETERMINISTIC: partial(Chain, ChainOptions()), **_drawn((2,))},
+    ),
+    "ties": Shape(ties=True),
+}
+"""`deep`: a chain over two tokens. `wide`: a node of many children; `repeated`: some of them equal.
+`late`: many rounds behind a long prompt. `ties`: equally likely tokens."""
+
+
+def extreme_shapes(draws: Draws) -> list[str]:
+    """Names in SHAPES, except "standard", of the shapes that have a tree with these draws."""
+    return [name for name, shape in SHAPES.items() if name != "standard" and draws in shape.trees]
+
+
 class _ToyRoofline(Roofline):
     """Starts from counted prices, since prices of a scripted machine must not be stored."""
 
@@ -118,7 +200,7 @@ FILTERS: Mapping[str, Mapping[str, Any]] = {
 
 @frozen
 class ToyPipeline:
-    """A pipeline over three tokens. Every value is a name in one of this module's tables.
+    """A pipeline over a few tokens. Every value is a name in one of this module's tables.
 
     A failure is repeated by its text: `ToyPipeline('mixture', 'chain', 'match').compare()`.
 
@@ -131,6 +213,7 @@ class ToyPipeline:
         filters: Name in FILTERS.
         penalty: Whether a repetition penalty is applied.
         seed: Of its random distributions.
+        shape: Name in SHAPES; one other than "standard" has its own tree with the draws of `tree`.
     """
 
     drafter: ProposalForm = "factorized"
@@ -141,10 +224,17 @@ class ToyPipeline:
     filters: str = "none"
     penalty: bool = False
     seed: int = 0
+    shape: str = "standard"
+
+    @property
+    def size(self) -> Shape:
+        return SHAPES[self.shape]
 
     @property
     def refused(self) -> bool:
         """Whether the tree does not fit the drafter's form, or the verifier the tree's draws."""
+        if EVERY_TREE[self.tree][0] not in self.size.trees:
+            return True
         if self.tree in MIXTURE_TREES and self.drafter != "mixture":
             return True
         return EVERY_TREE[self.tree][0] not in RULE_DRAWS[self.verifier]
@@ -169,11 +259,16 @@ class ToyPipeline:
         Its clock follows a script of slow and fast stages that the seed chooses.
         """
         script = seeded("clock", self.seed).choices((2.0**-13, 2.0**-5), k=5)
+        size = self.size
+        draws, own_tree = EVERY_TREE[self.tree]
+        if self.shape != "standard":
+            own_tree = size.trees[draws]
+            controller = controller or Fixed(FixedOptions(nodes=size.nodes))
         return Engine(
-            toy_target(self.seed),
+            toy_target(self.seed, size.vocab, size.ties),
             verifier or VERIFIERS[self.verifier](),
-            drafter or toy_drafter(self.drafter, self.seed),
-            tree or EVERY_TREE[self.tree][1](),
+            drafter or toy_drafter(self.drafter, self.seed, size.depth, size.vocab),
+            tree or own_tree(),
             controller or CONTROLLERS[self.controller](),
             ScriptedClock(script),
         )
@@ -185,7 +280,21 @@ class ToyPipeline:
     def compare_engine(self, engine: Engine) -> Comparison:
         """Compare an engine's exact distribution with its target's, under these conditions."""
         conditions = Conditions(options=self.options, processors=self.processors)
-        return compare(engine, PROMPT, HORIZON, **conditions)
+        return compare(engine, self.size.prompt, self.size.horizon, **conditions)
+
+    def decode(self, tokens: int, **parts: Any) -> list[int]:
+        """A text of `tokens` new tokens, in which no random number may be drawn twice.
+
+        Raises:
+            TestingError: If one key of the randomness is used for two draws.
+        """
+        engine = self.engine(**parts)
+        options = evolve(self.options, max_new_tokens=tokens)
+        randomness = Unrepeated(Seeded(self.seed))
+        run = engine.open(Request(self.size.prompt, options, randomness, self.processors))
+        while run.finish_reason is None:
+            engine.step([run])
+        return run.new_ids
 
     def check(self, **parts: Any) -> None:
         """Check that it is lossless; parts: as for `engine`.

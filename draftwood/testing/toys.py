@@ -38,11 +38,16 @@ def seeded(*key: object) -> random.Random:
     return random.Random(int.from_bytes(digest, "little"))
 
 
-def toy_target(seed: int = 0, vocab: int = VOCAB) -> OracleTarget:
-    """A target whose distributions are nearly flat to nearly certain, some tokens impossible."""
+def toy_target(seed: int = 0, vocab: int = VOCAB, ties: bool = False) -> OracleTarget:
+    """A target whose distributions are nearly flat to nearly certain, some tokens impossible.
+
+    ties: several tokens are equally likely, often the most likely ones.
+    """
 
     def probs(prefix: Prefix) -> list[float]:
         rng = seeded("target", seed, prefix)
+        if ties:
+            return [float(rng.choice((1, 2, 2))) for _ in range(vocab)]
         weights = [rng.random() ** rng.choice((1, 3, 8)) for _ in range(vocab)]
         if rng.random() < 0.2:
             weights[rng.randrange(vocab)] = 0.0

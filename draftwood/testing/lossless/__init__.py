@@ -10,7 +10,13 @@ from draftwood.testing.lossless.distribution import (
     DistributionEvidence,
     check_distribution,
 )
-from draftwood.testing.lossless.exact import ExactEvidence, check_exact
+from draftwood.testing.lossless.exact import (
+    ExactEvidence,
+    check_exact,
+    form_and_draws,
+    parts,
+    repeat_case,
+)
 from draftwood.testing.lossless.parity import ParityEvidence, check_parity
 from draftwood.testing.lossless.report import Report
 from draftwood.testing.lossless.speculation import Speculation
@@ -25,4 +31,7 @@ __all__ = [
     "check_distribution",
     "check_exact",
     "check_parity",
+    "form_and_draws",
+    "parts",
+    "repeat_case",
 ]

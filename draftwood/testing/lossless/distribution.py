@@ -112,7 +112,7 @@ def _sample(
     output = pipeline.generate(prompt, **options, seed=seed)
     processors = pipeline.request(prompt, **options, seed=0).processors
     scores = scores_along(pipeline.target, prompt, output.tokens, processors)
-    probs = _probs_with_edge(scores, output.tokens, sampling)
+    probs = probs_with_edge(scores, output.tokens, sampling)
     return output.tokens, probs, Speculation.of(output)
 
 
@@ -153,7 +153,7 @@ class _Sample:
         )
 
 
-def _probs_with_edge(scores: Tensor, tokens: Sequence[int], sampling: Sampling) -> Tensor:
+def probs_with_edge(scores: Tensor, tokens: Sequence[int], sampling: Sampling) -> Tensor:
     """(n, V) distributions that hold the tokens, except those further than rounding outside.
 
     The pipeline scored a token in a forward of another shape. If rounding alone puts it outside a

@@ -2,19 +2,32 @@
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from attrs import frozen
+from attrs import asdict, frozen
 
+from draftwood.core.config.pipeline import PipelineConfig, load_config
+from draftwood.core.draws import Draws
 from draftwood.core.engine import Engine
-from draftwood.core.registry.plugin import ProposalForm
+from draftwood.core.registry.plugin import Kind, ProposalForm
 from draftwood.testing.controllers import CappedController
 from draftwood.testing.exact import TOLERANCE, Comparison
-from draftwood.testing.toy_pipelines import FILTERS, HORIZON, ToyPipeline
+from draftwood.testing.toy_pipelines import (
+    FILTERS,
+    HORIZON,
+    SHAPES,
+    TREES,
+    ToyPipeline,
+    extreme_shapes,
+)
 
 CASES = 24
+LONG = 200
+"""Tokens of a text in which no random number may be used twice."""
+
 _TEMPERATURES = (1.0, 0.5, 1.5, 0.0)
 
 
@@ -27,6 +40,7 @@ class ExactEvidence:
         horizon: Number of new tokens of each.
         max_error: Largest difference of one sequence's probability.
         worst: The first biased case, described, and its comparison; None if none is biased.
+        number: Of that case, for `repeat_case`.
         reason: Why fewer than CASES were enumerated; None if all were.
     """
 
@@ -35,6 +49,7 @@ class ExactEvidence:
     max_error: float
     worst: tuple[str, Comparison] | None = None
     reason: str | None = None
+    number: int | None = None
 
     @property
     def biased(self) -> bool:
@@ -46,9 +61,11 @@ class ExactEvidence:
             case, comparison = self.worst
             biased = {
                 "case": case,
+                "number": self.number,
                 "prefix": [*comparison.prompt, *(comparison.prefix or ())],
                 "pipeline": {str(k): v for k, v in comparison.output_probs.items()},
                 "target": {str(k): v for k, v in comparison.target_probs.items()},
+                "path": comparison.path and asdict(comparison.path),
             }
         return {
             "cases": self.cases,
@@ -59,8 +76,10 @@ class ExactEvidence:
         }
 
 
-def check_exact(form: ProposalForm | None, build: Callable[[], dict[str, Any]]) -> ExactEvidence:
-    """Enumerate CASES toy pipelines.
+def check_exact(
+    form: ProposalForm | None, build: Callable[[], dict[str, Any]], draws: Draws | None = None
+) -> ExactEvidence:
+    """Enumerate toy pipelines.
 
     A verifier with a `reference` is replaced by that one.
 
@@ -68,57 +87,153 @@ def check_exact(form: ProposalForm | None, build: Callable[[], dict[str, Any]]) 
         form: Of the drafter's proposals; None for plain decoding.
         build: Makes fresh parts by kind (tree, controller, verifier), as the pipeline configures
             them. Each case has its own parts, so that no state passes from case to case.
+        draws: Of the tree; they choose the trees of extreme shapes.
     """
-    worst, largest, done = None, 0.0, 0
-    # Prices of a scripted machine must not be stored as this machine's.
+    worst, number, largest = None, None, 0.0
+    done = 0
+    with _own_cache():
+        for done, case in enumerate(cases(form, draws)):
+            try:
+                comparison = case.compare(build())
+                if done == 0:
+                    case.decode(build())
+            except Exception as error:  # noqa: BLE001 - a part that cannot be enumerated is a result
+                reason = f"{case}: {type(error).__name__}: {error}".splitlines()[0]
+                return ExactEvidence(done, HORIZON, largest, worst, reason, number)
+            largest = max(largest, comparison.max_error)
+            if comparison.max_error > TOLERANCE and worst is None:
+                worst, number = (str(case), comparison), done
+    return ExactEvidence(done + 1, HORIZON, largest, worst, number=number)
+
+
+def repeat_case(source: str, settings: Sequence[str] = (), case: int = 0) -> Comparison:
+    """Enumerate one case of `draftwood lossless` again.
+
+    Args:
+        source: A pipeline file, or a builtin pipeline's name.
+        settings: "section.option=value".
+        case: Its number.
+    """
+    config = load_config(source, settings)
+    with _own_cache():
+        return cases(*form_and_draws(config))[case].compare(parts(config))
+
+
+def parts(config: PipelineConfig) -> dict[str, Any]:
+    """A fresh tree, controller and verifier of a pipeline, by kind."""
+    kinds = (Kind.TREE, Kind.CONTROLLER, Kind.VERIFIER)
+    return {kind.value: part.build() for kind in kinds if (part := config.component(kind))}
+
+
+def form_and_draws(config: PipelineConfig) -> tuple[ProposalForm | None, Draws | None]:
+    """The form of a pipeline's proposals and the draws of its tree; None in plain decoding."""
+    drafter, tree = config.drafter, config.tree
+    return (
+        None if drafter is None else drafter.traits.form,
+        None if tree is None else tree.traits.draws,
+    )
+
+
+@contextmanager
+def _own_cache() -> Iterator[None]:
+    """Prices of a scripted machine must not be stored as this machine's."""
     with (
         tempfile.TemporaryDirectory() as folder,
         patch.dict(os.environ, {"DRAFTWOOD_CACHE": folder}),
     ):
-        for toy, nodes in cases(form):
-            try:
-                comparison = _compare(toy, nodes, build(), form)
-            except Exception as error:  # noqa: BLE001 - a part that cannot be enumerated is a result
-                reason = f"{type(error).__name__}: {error}".splitlines()[0]
-                return ExactEvidence(done, HORIZON, largest, worst, reason)
-            done += 1
-            largest = max(largest, comparison.max_error)
-            if comparison.max_error > TOLERANCE and worst is None:
-                worst = (_described(toy, nodes), comparison)
-    return ExactEvidence(done, HORIZON, largest, worst)
+        yield
 
 
-def cases(form: ProposalForm | None) -> Iterator[tuple[ToyPipeline, int]]:
-    """Toy pipelines, each with the most nodes of its trees.
+@frozen
+class Case:
+    """A toy around a pipeline's parts.
 
-    Every temperature, filter and size occurs, with and without a penalty.
+    Attributes:
+        toy: Everything that is not the pipeline's.
+        nodes: Most draft nodes.
+        drafts: Whether the pipeline speculates.
+        own_tree: Whether the tree is the pipeline's, else the shape's.
     """
-    for seed in range(CASES):
-        yield (
+
+    toy: ToyPipeline
+    nodes: int
+    drafts: bool = True
+    own_tree: bool = True
+
+    def compare(self, parts: Mapping[str, Any]) -> Comparison:
+        kept = self._kept(parts)
+        if not self.drafts:
+            return self.toy.compare_engine(Engine(self.toy.engine().target, kept["verifier"]))
+        return self.toy.compare(**kept)
+
+    def decode(self, parts: Mapping[str, Any]) -> None:
+        """Decode a long text; raises TestingError where a random number is used twice."""
+        if self.drafts:
+            self.toy.decode(LONG, **self._kept(parts))
+
+    def _kept(self, parts: Mapping[str, Any]) -> dict[str, Any]:
+        """The pipeline's parts that are used here."""
+        kept = {"verifier": parts["verifier"].reference or parts["verifier"]}
+        if self.own_tree:
+            kept["tree"] = parts["tree"]
+        # Prices of a toy may stop a controller from drafting as deep as the shape is.
+        if self.toy.shape == "standard":
+            kept["controller"] = CappedController(parts["controller"], self.nodes)
+        return kept
+
+    def __str__(self) -> str:
+        toy = self.toy
+        penalty = ", repetition penalty" if toy.penalty else ""
+        tree = "" if self.own_tree else f", {toy.shape} tree"
+        return (
+            f"{toy.shape} toy {toy.drafter} drafter {toy.seed}, at most {self.nodes} nodes, "
+            f"temperature {toy.temperature}, filter {toy.filters}{penalty}{tree}"
+        )
+
+
+def cases(form: ProposalForm | None, draws: Draws | None = None) -> list[Case]:
+    """Toys of every temperature, filter and size, with and without a penalty, then extreme ones.
+
+    Args:
+        form: Of the drafter's proposals; None for plain decoding.
+        draws: Of the tree.
+    """
+    drafter, drafts = form or "lookup", form is not None
+    standard = [
+        Case(
             ToyPipeline(
-                drafter=form or "lookup",
+                drafter=drafter,
                 temperature=_TEMPERATURES[seed % 4],
                 filters=tuple(FILTERS)[seed // 4 % 4],
                 penalty=seed % 3 == 2,
                 seed=seed,
             ),
             4 - seed // 2 % 3,
+            drafts,
         )
-
-
-def _compare(
-    toy: ToyPipeline, nodes: int, parts: dict[str, Any], form: ProposalForm | None
-) -> Comparison:
-    verifier = parts["verifier"].reference or parts["verifier"]
-    if form is None:
-        return toy.compare_engine(Engine(toy.engine().target, verifier))
-    controller = CappedController(parts["controller"], nodes)
-    return toy.compare(**{**parts, "verifier": verifier, "controller": controller})
-
-
-def _described(toy: ToyPipeline, nodes: int) -> str:
-    penalty = ", repetition penalty" if toy.penalty else ""
-    return (
-        f"toy {toy.drafter} drafter {toy.seed}, at most {nodes} nodes, "
-        f"temperature {toy.temperature}, filter {toy.filters}{penalty}"
-    )
+        for seed in range(CASES)
+    ]
+    draws = draws or Draws.DETERMINISTIC
+    tree = next(name for name, (drawn, _) in TREES.items() if drawn is draws)
+    extreme = [
+        Case(
+            ToyPipeline(
+                drafter=drafter,
+                tree=tree,
+                temperature=_TEMPERATURES[seed % 4],
+                # At a filter's edge ties matter: each filter is there.
+                filters=tuple(FILTERS)[seed % 4 if shape == "ties" else 0],
+                penalty=seed % 2 == 1,
+                seed=seed,
+                shape=shape,
+            ),
+            SHAPES[shape].nodes,
+            drafts,
+            own_tree,
+        )
+        for shape in extreme_shapes(draws)
+        for own_tree in (True, False)
+        for seed in range(4)
+        if own_tree or drafts
+    ]
+    return standard + extreme

@@ -22,6 +22,8 @@ class Report:
         speculates: Whether the pipeline has a drafter.
         decisions: Of its verifier beside the reference that was enumerated instead; None for a
             verifier that was enumerated itself.
+        seeded: Of sampled text beside plain decoding's with the same seeds; None for a verifier
+            that does not declare seed_parity.
     """
 
     exact: ExactEvidence
@@ -29,6 +31,7 @@ class Report:
     distribution: DistributionEvidence
     speculates: bool
     decisions: DecisionEvidence | None = None
+    seeded: ParityEvidence | None = None
 
     @property
     def speculation(self) -> Speculation:
@@ -55,7 +58,7 @@ class Report:
 
     @property
     def verdict(self) -> Literal["lossless", "biased", "inconclusive"]:
-        evidence = (self.exact, self.distribution, self.decisions, *self.parity)
+        evidence = (self.exact, self.distribution, self.decisions, self.seeded, *self.parity)
         if any(each is not None and each.biased for each in evidence):
             return "biased"
         return "inconclusive" if self.doubts else "lossless"
@@ -69,6 +72,7 @@ class Report:
             "exact": self.exact.as_dict(),
             "decisions": None if self.decisions is None else self.decisions.as_dict(),
             "parity": {each.dtype: each.as_dict() for each in self.parity},
+            "seeded": None if self.seeded is None else self.seeded.as_dict(),
             "distribution": self.distribution.as_dict(),
             "rounds": ran.rounds,
             "accepted": ran.accepted,

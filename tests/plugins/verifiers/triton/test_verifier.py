@@ -313,7 +313,8 @@ def test_lossless_enumerates_the_reference(monkeypatch: pytest.MonkeyPatch) -> N
         }
 
     found = exact.check_exact("factorized", build)
-    assert (found.cases, found.biased, found.reason) == (2, False, None)
+    assert found.cases == len(exact.cases("factorized"))
+    assert (found.biased, found.reason) == (False, None)
 
 
 @pytest.mark.slow
