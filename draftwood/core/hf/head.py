@@ -1,4 +1,4 @@
-"""The output head's weight, for drafters that share it."""
+"""The weights of the output head and the embedding, for drafters that share them."""
 
 from typing import TypeGuard
 
@@ -25,6 +25,20 @@ def head_weight(head: nn.Module, hidden: int, dtype: torch.dtype, device: torch.
         identity = torch.eye(hidden, dtype=dtype, device=device)
         columns = [head(rows) - _bias(head) for rows in identity.split(_ROWS)]
         return torch.cat(columns).T.contiguous()
+
+
+def embedding_weight(embedding: nn.Embedding, device: torch.device) -> Tensor:
+    """(V, hidden) weight of an embedding on `device`; a quantised one is called on every token.
+
+    A factor that the module applies to its rows (`embed_scale` of Gemma) is not part of its weight.
+    """
+    weight = embedding.weight
+    if _is_matrix(weight, embedding.embedding_dim):
+        return whole(weight, device)
+    tokens = torch.arange(embedding.num_embeddings, device=device)
+    with torch.inference_mode():
+        rows = torch.cat([embedding(part) for part in tokens.split(_ROWS)])
+        return rows / getattr(embedding, "embed_scale", 1.0)
 
 
 def _is_matrix(weight: object, hidden: int) -> TypeGuard[Tensor]:

@@ -8,6 +8,7 @@ import torch
 
 from draftwood.core.errors import DraftwoodError, UnsupportedTarget
 from draftwood.core.hf.masks import layer_kinds
+from draftwood.core.hf.quantised import refuse_quantised_activations
 from draftwood.core.hf.versions import accepts, cache_keyword, text_config
 from draftwood.core.options import CONSTRAINTS
 
@@ -57,6 +58,7 @@ def refuse_unsupported(model: Any) -> None:
             f"{name} attends to blocks of long texts, which takes no tree mask; set "
             "config.attention_type to original_full"
         )
+    refuse_quantised_activations(model)
     if model.training:
         raise UnsupportedTarget(
             f"{name} is in training mode, in which dropout makes its distribution random; "
@@ -107,5 +109,5 @@ def refused_if_it_raises(
         raise
     except Exception as error:
         raise UnsupportedTarget(
-            f"{name} cannot score a tree ({how}): {type(error).__name__}: {error}"
+            f"{name} cannot score a tree ({how}): {f'{type(error).__name__}: {error}'.rstrip(': ')}"
         ) from error

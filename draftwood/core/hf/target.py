@@ -10,8 +10,7 @@ from draftwood.core.hf.cache import TreeCache
 from draftwood.core.hf.costs import HFCosts
 from draftwood.core.hf.flops import TracedFlops
 from draftwood.core.hf.graphs import Mode, choose_graphs
-from draftwood.core.hf.head import head_weight
-from draftwood.core.hf.parallel import whole
+from draftwood.core.hf.head import embedding_weight, head_weight
 from draftwood.core.hf.scorer import TreeScorer
 from draftwood.core.hf.self_check import kernel_check, self_check
 from draftwood.core.hf.session import PREFILL_CHUNK, HFSession
@@ -132,7 +131,7 @@ class HFTarget(Target):
         return Capturing(self.graphs.capturing.capture, self.graphs.capturing.must)
 
     def embedding_weight(self) -> Tensor:
-        return whole(self.model.get_input_embeddings().weight, self.device)
+        return embedding_weight(self.model.get_input_embeddings(), self.device)
 
     def head_weight(self) -> Tensor:
         head = self.model.get_output_embeddings()

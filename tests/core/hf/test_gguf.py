@@ -166,10 +166,10 @@ def test_what_is_missing_is_named_with_what_installs_it(tmp_path, monkeypatch):
             load(tmp_path / "model.gguf")
 
 
-def test_a_file_that_is_not_there_is_named_beside_those_that_are(tmp_path, monkeypatch):
+def test_a_missing_file_is_named_beside_those_that_exist(tmp_path, monkeypatch):
     monkeypatch.setattr(reading, "find_spec", lambda name: True)
     (tmp_path / "other.gguf").touch()
-    with pytest.raises(CheckpointError, match=r"model\.gguf is not there(.|\n)*other\.gguf"):
+    with pytest.raises(CheckpointError, match=r"model\.gguf does not exist(.|\n)*other\.gguf"):
         load_target(tmp_path, gguf_file="model.gguf")
     with pytest.raises(CheckpointError, match=r"name it in target\.gguf_file"):
         load_target(tmp_path, device="cpu")

@@ -5,10 +5,13 @@ import torch
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
+    BertConfig,
+    BigBirdConfig,
     BloomConfig,
     GPTNeoConfig,
     Lfm2Config,
     MambaConfig,
+    OpenAIGPTConfig,
     Qwen3NextConfig,
     T5Config,
 )
@@ -150,6 +153,56 @@ def test_rotary_embeddings_that_rescale_are_limited_to_where_they_do_not(rope, l
         rope_parameters = rope
 
     assert position_limit(Config).positions == limit
+
+
+BERT = {"vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+
+
+@pytest.mark.covers("other-text-by-architecture")
+def test_a_model_that_attends_in_both_directions_is_refused():
+    model = AutoModelForCausalLM.from_config(BertConfig(**BERT, intermediate_size=48)).eval()
+    with pytest.raises(UnsupportedTarget, match="own forward without a cache"):
+        HFTarget(model)
+    model = AutoModelForCausalLM.from_config(
+        BertConfig(**BERT, intermediate_size=48, is_decoder=True)
+    )
+    HFTarget(model.eval())
+
+
+@pytest.mark.covers("other-text-by-architecture")
+def test_block_sparse_attention_is_refused_with_what_to_set():
+    config = BigBirdConfig(**BERT, intermediate_size=48, is_decoder=True)
+    with pytest.raises(UnsupportedTarget, match="attention_type to original_full"):
+        HFTarget(AutoModelForCausalLM.from_config(config).eval())
+
+
+def test_a_model_that_keeps_no_cache_is_refused():
+    config = OpenAIGPTConfig(vocab_size=61, n_embd=32, n_layer=2, n_head=4)
+    with pytest.raises(UnsupportedTarget, match="keeps no cache"):
+        HFTarget(AutoModelForCausalLM.from_config(config).eval())
+
+
+@pytest.mark.parametrize("error", [AssertionError("sizes"), ZeroDivisionError(), ImportError("x")])
+def test_whatever_a_model_raises_becomes_the_reason(fresh_model, error):
+    model = fresh_model("llama")
+
+    def fail(*_, **__):
+        raise error
+
+    model.lm_head.forward = fail
+    with pytest.raises(UnsupportedTarget, match=type(error).__name__):
+        HFTarget(model)
+
+
+def test_a_lack_of_memory_is_no_reason_to_refuse_a_model(fresh_model):
+    model = fresh_model("llama")
+
+    def fail(*_, **__):
+        raise torch.OutOfMemoryError
+
+    model.lm_head.forward = fail
+    with pytest.raises(torch.OutOfMemoryError):
+        HFTarget(model)
 
 
 def test_end_tokens_come_from_the_generation_config(fresh_model):

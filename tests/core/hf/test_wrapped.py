@@ -3,10 +3,11 @@
 import pytest
 import torch
 from torch import nn
+from transformers import BitsAndBytesConfig, FineGrainedFP8Config
 
 from draftwood.core.errors import RequestError, UnsupportedTarget
 from draftwood.core.hf import HFTarget
-from draftwood.core.hf.head import head_weight
+from draftwood.core.hf.head import embedding_weight, head_weight
 
 PROMPT = [5, 9, 2, 33]
 # peft calls names that transformers deprecates.
@@ -105,9 +106,76 @@ def test_the_weight_of_a_quantised_head_is_what_it_multiplies_by(bias):
     torch.testing.assert_close(found, head.weight * head.scale, atol=1e-6, rtol=1e-5)
 
 
-def test_the_weight_of_a_plain_head_is_not_copied(fresh_model):
+class QuantisedEmbedding(nn.Embedding):
+    """An embedding whose rows are stored as integers and one scale, and scaled as Gemma's are."""
+
+    def __init__(self, weight, embed_scale):
+        super().__init__(*weight.shape)
+        self.embed_scale = embed_scale
+        self.scale = weight.abs().max() / 127
+        self.weight = nn.Parameter((weight / self.scale).round().to(torch.int8), False)
+
+    def forward(self, tokens):
+        return self.weight[tokens] * self.scale * self.embed_scale
+
+
+@pytest.mark.covers("wrapped-target")
+def test_the_weight_of_a_quantised_embedding_is_its_rows_without_their_factor():
+    embedding = QuantisedEmbedding(torch.randn(61, 32), embed_scale=5.0)
+    found = embedding_weight(embedding, torch.device("cpu"))
+    torch.testing.assert_close(found, embedding.weight * embedding.scale, atol=1e-6, rtol=1e-5)
+
+
+def test_weights_of_a_plain_head_and_embedding_are_not_copied(fresh_model):
     model = fresh_model("llama")
-    assert HFTarget(model).head_weight().data_ptr() == model.lm_head.weight.data_ptr()
+    target = HFTarget(model)
+    assert target.head_weight().data_ptr() == model.lm_head.weight.data_ptr()
+    assert target.embedding_weight().data_ptr() == model.model.embed_tokens.weight.data_ptr()
+
+
+@pytest.mark.covers("wrapped-target")
+@pytest.mark.parametrize(
+    ("settings", "how"),
+    [
+        ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "bitsandbytes: load_in_8bit"),
+        (BitsAndBytesConfig(load_in_8bit=True), "bitsandbytes: load_in_8bit"),
+        (FineGrainedFP8Config(), "fp8: activation_scheme"),
+        ({"quant_method": "quanto", "activations": "int8"}, "quanto: activations"),
+        ({"quant_method": "bitnet"}, "bitnet"),
+    ],
+)
+def test_a_target_that_quantises_activations_is_refused_with_the_method(fresh_model, settings, how):
+    model = fresh_model("llama")
+    model.config.quantization_config = settings
+    with pytest.raises(UnsupportedTarget, match=rf"quantises activations \({how}\)"):
+        HFTarget(model)
+
+
+@pytest.mark.covers("wrapped-target")
+@pytest.mark.parametrize(
+    "settings",
+    [{"quant_method": "gptq", "bits": 4}, BitsAndBytesConfig(load_in_4bit=True)],
+    ids=["gptq", "bitsandbytes-4bit"],
+)
+def test_a_target_that_quantises_weights_only_is_accepted(fresh_model, settings):
+    model = fresh_model("llama")
+    model.config.quantization_config = settings
+    HFTarget(model)
+
+
+@pytest.mark.covers("wrapped-target")
+def test_a_torchao_target_is_accepted_unless_it_quantises_activations(fresh_model):
+    quantization = pytest.importorskip("torchao.quantization")
+    model = fresh_model("llama").float()
+    quantization.quantize_(model, quantization.Int8WeightOnlyConfig())
+    target = HFTarget(model)
+    rows = torch.eye(32)
+    expected = model.lm_head(rows).T
+    torch.testing.assert_close(target.head_weight(), expected, atol=1e-5, rtol=1e-5)
+    model = fresh_model("llama").float()
+    quantization.quantize_(model, quantization.Int8DynamicActivationInt8WeightConfig())
+    with pytest.raises(UnsupportedTarget, match=r"Int8Tensor of .*q_proj\.weight"):
+        HFTarget(model)
 
 
 @pytest.mark.covers("wrapped-target")
