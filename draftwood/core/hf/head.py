@@ -4,9 +4,9 @@ from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from draftwood.core.hf.parallel import whole
+from draftwood.core.hf.quantised import is_plain
 
 _ROWS = 1024
 """Rows of the identity that a quantised head is called on at a time."""
@@ -42,11 +42,8 @@ def embedding_weight(embedding: nn.Embedding, device: torch.device) -> Tensor:
 
 
 def _is_matrix(weight: object, hidden: int) -> TypeGuard[Tensor]:
-    """Whether the weight is plain numbers, perhaps split over processes."""
-    if not isinstance(weight, Tensor):
-        return False
-    plain = type(weight) in (nn.Parameter, Tensor, DTensor)
-    return plain and weight.is_floating_point() and weight.shape[-1] == hidden
+    """Whether the weight is plain numbers, not packed ones."""
+    return is_plain(weight) and weight.is_floating_point() and weight.shape[-1] == hidden
 
 
 def _bias(head: nn.Module) -> Tensor | float:

@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from torch import nn
+from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
 from draftwood.core.errors import CheckpointError
+from draftwood.core.hf.quantised import stored_parts
 
 FEWEST = 1.5
 """Parameters that a configuration may describe for each one stored; tied ones are stored once."""
@@ -89,13 +90,17 @@ def refuse_not_finite(model: nn.Module, source: str) -> None:
     bad = [
         name
         for name, weight in model.named_parameters()
-        if weight.is_floating_point()
-        and weight.device.type != "meta"
-        and not torch.isfinite(weight.detach().sum(dtype=torch.float64))
-        and not torch.isfinite(weight).all()
+        if weight.device.type != "meta" and not all(map(_is_finite, stored_parts(weight.detach())))
     ]
     if bad:
         raise CheckpointError(f"{source!r}: not finite (NaN or infinite): {_listed(bad)}")
+
+
+def _is_finite(weight: Tensor) -> bool:
+    """Whether a tensor has no NaN or infinity; integers and fp8 numbers are not read."""
+    if not weight.is_floating_point() or weight.dtype.itemsize < 2:
+        return True
+    return bool(torch.isfinite(weight.sum(dtype=torch.float64)) or torch.isfinite(weight).all())
 
 
 def _belongs(model: nn.Module, tensor: str) -> bool:

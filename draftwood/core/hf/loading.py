@@ -16,6 +16,7 @@ from draftwood.core.hf import gguf
 from draftwood.core.hf.graphs import Mode
 from draftwood.core.hf.loaded_weights import refuse_damaged, refuse_not_finite, refuse_too_few
 from draftwood.core.hf.parallel import decide_together, placement
+from draftwood.core.hf.quantised import refuse_quantised_activations
 from draftwood.core.hf.target import HFTarget
 from draftwood.core.hf.versions import VERSION
 from draftwood.core.hub import cached_only
@@ -95,6 +96,7 @@ def load_target(
             f"checkpoint runs only with trust_remote_code: true{gguf.hint(model)}"
         ) from error
     refuse_damaged(loaded, info, str(model))
+    refuse_quantised_activations(loaded)  # before it is moved, which some of these cannot be
     refuse_not_finite(loaded, str(model))
     loaded = (loaded if placed else loaded.to(chosen_device)).eval()
     return wrap_model(
@@ -179,7 +181,7 @@ def load_tokenizer(
         return AutoTokenizer.from_pretrained(
             source, revision=revision or "main", trust_remote_code=trust_remote_code, **stored
         )
-    except _UNREADABLE as error:
+    except Exception as error:  # the tokenizers library raises plain Exceptions
         raise CheckpointError(
             f"the tokenizer of {str(model)!r} cannot be loaded: {error}"
         ) from error

@@ -1,7 +1,10 @@
 """Targets with quantised weights: which of them score a tree as they score a text."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeGuard
+
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from draftwood.core.errors import UnsupportedTarget
 
@@ -13,6 +16,19 @@ _ACTIVATION_METHODS = ("bitnet", "fbgemm_fp8")
 
 _WEIGHT_ATTRIBUTES = ("act_quant_kwargs", "activation_quantization")
 """Where torchao's weights keep how their activations are rounded, None if they are not."""
+
+
+def is_plain(weight: object) -> TypeGuard[Tensor]:
+    """Whether a weight holds its numbers as they are, perhaps split over processes."""
+    return type(weight) in (nn.Parameter, Tensor, DTensor)
+
+
+def stored_parts(weight: Tensor) -> Sequence[Tensor]:
+    """The tensors that a weight is stored as: itself, or the integers and scales of torchao's."""
+    if is_plain(weight) or not hasattr(weight, "__tensor_flatten__"):
+        return [weight]
+    names, _ = weight.__tensor_flatten__()
+    return [getattr(weight, name) for name in names]
 
 
 def refuse_quantised_activations(model: Any) -> None:

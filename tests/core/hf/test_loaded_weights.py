@@ -6,9 +6,12 @@ import re
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
 
 from draftwood.core.errors import CheckpointError
 from draftwood.core.hf import load_target
+from draftwood.core.hf.loaded_weights import refuse_not_finite
+from draftwood.core.hf.quantised import stored_parts
 
 UP = "model.layers.0.mlp.up_proj.weight"
 NORM = "model.norm.weight"
@@ -92,3 +95,23 @@ def test_a_broken_configuration_is_a_checkpoint_error(folder, text):
     (folder / "config.json").write_text(text)
     with pytest.raises(CheckpointError, match=re.escape(str(folder))):
         load_target(folder, device="cpu")
+
+
+@pytest.mark.covers("wrapped-target")
+@pytest.mark.filterwarnings("ignore")
+def test_a_torchao_checkpoint_loads_and_a_scale_that_is_nan_is_named(tmp_path, fresh_model):
+    quantization = pytest.importorskip("torchao.quantization")
+    from transformers import TorchAoConfig
+
+    fresh_model("llama").float().save_pretrained(tmp_path / "plain")
+    method = TorchAoConfig(quantization.Int8WeightOnlyConfig(version=2))
+    model = AutoModelForCausalLM.from_pretrained(
+        tmp_path / "plain", quantization_config=method, dtype=torch.float32
+    )
+    model.save_pretrained(tmp_path / "quantised")
+    target = load_target(tmp_path / "quantised", device="cpu")
+    weight = target.model.model.layers[0].mlp.up_proj.weight
+    assert len(stored_parts(weight)) > 1
+    weight.scale.fill_(torch.nan)
+    with pytest.raises(CheckpointError, match=r"not finite.*layers\.0\.mlp\.up_proj\.weight"):
+        refuse_not_finite(target.model, "quantised")
