@@ -61,5 +61,5 @@ def test_every_builtin_pipeline_gives_plain_decodings_tokens(name: str, setting:
     assert expected.speculation["ran"] is False
 
 
-def test_a_seed_draws_another_text_than_the_most_likely_one() -> None:
+def test_sampled_text_differs_from_greedy_text() -> None:
     assert decoded("plain", "sampled").tokens != decoded("plain", "greedy").tokens

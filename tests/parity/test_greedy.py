@@ -32,7 +32,7 @@ IDS = [f"{case.architecture}-{case.attention}-{case.length}" for case in CASES]
 
 @pytest.mark.covers("sliding-window")
 @pytest.mark.parametrize("case", CASES, ids=IDS)
-def test_plain_text_is_generates_and_does_not_repeat_itself(case: Case) -> None:
+def test_plain_greedy_text_equals_generates_and_varies(case: Case) -> None:
     text = plain(case)
     assert len(text) == NEW >= 200
     assert list(text) == generated(

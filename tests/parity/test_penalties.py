@@ -67,7 +67,7 @@ def test_sampled_text_under_a_penalty_is_plain_decodings(name: str, tree: str) -
 
 
 @pytest.mark.covers("stale-processor-input")
-def test_a_penalty_that_sees_committed_tokens_only_is_told_apart(
+def test_a_penalty_on_committed_tokens_only_changes_the_text(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The usual mistake: every node of a round is penalised as if it followed the anchor."""

@@ -33,7 +33,7 @@ def assistant(tmp_path, fresh_model):
     return tmp_path / "small"
 
 
-def test_every_baseline_says_what_plain_decoding_says(target, plain, assistant):
+def test_every_baseline_gives_plain_decodings_text(target, plain, assistant):
     for extra in (
         {},
         {"prompt_lookup_num_tokens": 4},
@@ -45,7 +45,7 @@ def test_every_baseline_says_what_plain_decoding_says(target, plain, assistant):
         assert 0 < got.first_seconds <= got.seconds
 
 
-def test_times_are_the_clocks(target):
+def test_times_are_read_from_the_given_clock(target):
     ticks = itertools.count(0.0, 1.0)
     got = HFGenerate(target, GREEDY, clock=lambda: next(ticks))(PROMPT, seed=0)
     assert (got.first_tokens, got.first_seconds, got.seconds) == (1, 1.0, 2.0)
@@ -73,7 +73,7 @@ def test_a_checkpoints_own_generation_options_do_not_count(fresh_model):
     assert HFGenerate(target, GREEDY)(PROMPT, seed=0).tokens == before
 
 
-def test_end_of_text_is_ours(target, plain):
+def test_baselines_stop_at_the_requests_end_tokens(target, plain):
     options = GenerationOptions(max_new_tokens=16, eos_token_id=(plain[4],))
     expected = plain[: plain.index(plain[4]) + 1]
     assert HFGenerate(target, options)(PROMPT, seed=0).tokens == expected

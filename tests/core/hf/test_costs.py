@@ -12,7 +12,7 @@ from draftwood.core.hf import HFTarget
 from draftwood.core.tree import TokenTree
 
 
-def test_the_identity_says_what_prices_hold_for(tiny_target):
+def test_the_identity_names_model_device_and_dtype(tiny_target):
     a, b = (tiny_target(n).costs(time.perf_counter).identity for n in ("llama", "qwen3"))
     names = {"device", "dtype", "model", "config", "attention", "torch", "transformers", "threads"}
     assert set(a) == names
@@ -39,7 +39,7 @@ def test_timing_does_not_touch_sessions_that_are_open(tiny_target):
     assert torch.equal(target.forward([(session, step)])[0].logits, before)
 
 
-def test_a_context_at_the_limit_can_be_priced(tiny_target):
+def test_a_forward_at_the_context_limit_can_be_timed(tiny_target):
     target = tiny_target("gpt2")
     assert target.costs(time.perf_counter).seconds(8, 312) > 0
 
@@ -60,14 +60,14 @@ def test_both_counts_are_quadratics_in_tokens(tiny_target):
         assert (c - b) - (b - a) == (d - c) - (c - b)
 
 
-def test_windows_bound_what_context_costs(tiny_target):
+def test_flops_of_sliding_layers_stop_growing_past_the_window(tiny_target):
     full, sliding = (tiny_target(n).costs(time.time) for n in ("llama", "mistral"))
     assert full.flops(4, 1000) > full.flops(4, 100)
     assert sliding.flops(4, 1000) == sliding.flops(4, 100)
     assert sliding.bytes(4, 1000) == sliding.bytes(4, 100)
 
 
-def test_tied_embeddings_are_read_as_the_head(fresh_model):
+def test_tied_embeddings_count_as_the_head(fresh_model):
     def weights(**changes):
         model = fresh_model("llama", **changes)
         return HFTarget(model).costs(time.time).flops(1, 0)
@@ -75,7 +75,7 @@ def test_tied_embeddings_are_read_as_the_head(fresh_model):
     assert weights(tie_word_embeddings=True) == weights(tie_word_embeddings=False)
 
 
-def test_experts_count_by_the_share_a_token_visits():
+def test_experts_count_by_the_share_that_a_token_is_routed_to():
     def flops(routed):
         config = MixtralConfig(
             vocab_size=61,

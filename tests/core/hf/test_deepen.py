@@ -58,7 +58,7 @@ def test_levels_score_like_the_whole_tree(
     assert (one - other).abs().max() < BOUND[attention]
 
 
-def test_a_forward_starts_anew(tiny_target):
+def test_a_forward_drops_the_levels_scored_before(tiny_target):
     target = tiny_target("llama")
     session = target.open()
     session.prefill(prompt_of(4))
@@ -74,7 +74,7 @@ def test_a_forward_starts_anew(tiny_target):
     assert torch.equal(again, target.forward([(fresh, TokenTree.root(9))])[0].logits)
 
 
-def test_another_visibility_is_noticed(tiny_target):
+def test_another_visibility_changes_the_logits(tiny_target):
     """Negative control: a node that sees its uncle scores otherwise."""
     target, found = tiny_target("llama"), []
     for uncle in (False, True):

@@ -8,7 +8,7 @@ from draftwood.core.hf.flops import TracedFlops
 from draftwood.testing import OracleTarget
 
 
-def test_tracing_agrees_with_the_closed_form(architecture, tiny_target):
+def test_traced_flops_equal_the_closed_form(architecture, tiny_target):
     target = tiny_target(architecture)
     traced, closed = target.traced_flops(), target.costs(lambda: 0.0)
     for tokens, context in ((1, 64), (16, 64), (8, 200)):
@@ -30,13 +30,13 @@ def test_products_are_counted_exactly(tiny_target):
     assert target.traced_flops()(16, 100) == 2 * weights * 16 + attention
 
 
-def test_it_is_a_quadratic_in_tokens(tiny_target):
+def test_traced_flops_are_a_quadratic_in_tokens(tiny_target):
     count = tiny_target("qwen3").traced_flops()
     a, b, c, d = (count(s, 64) for s in (1, 2, 3, 4))
     assert (c - b) - (b - a) == (d - c) - (c - b) > 0
 
 
-def test_the_model_keeps_its_attention_and_its_weights(tiny_target):
+def test_tracing_leaves_the_models_attention_and_weights(tiny_target):
     target = tiny_target("llama")
     before = {name: value.clone() for name, value in target.model.state_dict().items()}
     TracedFlops(target)(4, 10)
@@ -45,6 +45,6 @@ def test_the_model_keeps_its_attention_and_its_weights(tiny_target):
     assert all(torch.equal(value, before[n]) for n, value in target.model.state_dict().items())
 
 
-def test_a_target_without_a_model_says_so():
+def test_tracing_a_target_without_a_model_is_refused():
     with pytest.raises(UnsupportedTarget, match="OracleTarget cannot be traced"):
         OracleTarget(2, lambda prefix: [1.0, 1.0]).traced_flops()

@@ -100,7 +100,7 @@ def test_a_prompt_in_chunks_equals_a_prompt_at_once(
         target.prefill_chunk = before
 
 
-def test_several_requests_are_refused_for_now(tiny_target):
+def test_a_forward_over_several_requests_is_refused(tiny_target):
     target = tiny_target("llama")
     work = [(target.open(), TokenTree.root(1))] * 2
     with pytest.raises(NotImplementedError, match="2 requests"):

@@ -103,7 +103,7 @@ def file(model, tmp_path_factory):
 
 
 @pytest.mark.parametrize("named", ["by its path", "in its folder"])
-def test_a_gguf_file_is_the_model_that_its_blocks_say(named, file, model):
+def test_a_gguf_file_gives_the_weights_of_its_blocks(named, file, model):
     path, meant = file
     if named == "by its path":
         target = load_target(path, device="cpu")
@@ -120,18 +120,18 @@ def test_a_gguf_file_is_the_model_that_its_blocks_say(named, file, model):
     assert 0 < (found - exact).abs().max() < 0.1 * exact.abs().max()  # eight bits are not exact
 
 
-def test_the_dtype_is_the_one_asked_for(file):
+def test_weights_are_unpacked_to_the_given_dtype(file):
     assert load_target(file[0], device="cpu", dtype="bfloat16").dtype == torch.bfloat16
 
 
-def test_the_tokenizer_comes_out_of_the_file(file):
+def test_the_tokenizer_is_read_from_the_file(file):
     tokenizer = load_tokenizer(file[0])
     assert tokenizer("cab")["input_ids"] == [letters().index("c"), letters().index("ab")]
     assert tokenizer.decode(tokenizer("a text")["input_ids"]) == "a text"
 
 
 @pytest.mark.parametrize("target", ["model: {path}", "model: {folder}, gguf_file: {name}"])
-def test_a_pipeline_names_a_gguf_file(target, file, tmp_path):
+def test_a_pipeline_loads_the_gguf_file_that_it_names(target, file, tmp_path):
     path = file[0]
     names = {"path": path, "folder": path.parent, "name": path.name}
     document = tmp_path / "ngram.yaml"
@@ -144,7 +144,7 @@ def test_a_pipeline_names_a_gguf_file(target, file, tmp_path):
     assert len(texts[0].tokens) == 12
 
 
-def test_a_relative_path_is_one_beside_the_document(file, tmp_path):
+def test_a_relative_path_starts_at_the_documents_folder(file, tmp_path):
     shutil.copy(file[0], tmp_path / "tiny.gguf")
     document = tmp_path / "plain.yaml"
     document.write_text("extends: plain\ntarget: {model: ./tiny.gguf}\n")
@@ -158,7 +158,7 @@ def test_a_file_of_that_name_in_the_current_folder_is_not_read(file, tmp_path, m
     assert target.vocab_size == WORDS
 
 
-def test_what_is_missing_is_named_with_what_installs_it(tmp_path, monkeypatch):
+def test_missing_packages_are_named_with_the_extra_that_installs_them(tmp_path, monkeypatch):
     monkeypatch.setattr(reading, "find_spec", lambda name: None)
     message = r"needs gguf and accelerate(.|\n)*draftwood\[gguf\]"
     for load in (load_target, load_tokenizer):
@@ -175,14 +175,14 @@ def test_a_missing_file_is_named_beside_those_that_exist(tmp_path, monkeypatch):
         load_target(tmp_path, device="cpu")
 
 
-def test_a_broken_file_is_an_error_of_the_checkpoint(tmp_path):
+def test_a_broken_file_is_a_checkpoint_error(tmp_path):
     pytest.importorskip("gguf", reason="reading GGUF files needs gguf")
     (tmp_path / "model.gguf").write_bytes(b"GGUF, but not for long")
     with pytest.raises(CheckpointError, match=r"model\.gguf"):
         load_target(tmp_path / "model.gguf", device="cpu")
 
 
-def test_only_gguf_files_are_asked_to_be_unpacked():
+def test_only_gguf_files_are_unpacked():
     """transformers keeps the blocks of some architectures where it finds kernels that read them."""
     assert reading.unpacked({}) == {}
     wish = reading.unpacked({"gguf_file": "model.gguf"})

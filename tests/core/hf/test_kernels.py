@@ -63,7 +63,7 @@ class Dense:
 
 
 @pytest.mark.parametrize("length", [1, 2, 6, 7, 8, 30])
-def test_kernels_score_what_the_models_own_attention_scores(
+def test_kernels_give_the_logits_of_the_models_own_attention(
     architecture, length, tiny_target, random_tree
 ):
     target, rng = tiny_target(architecture), random.Random(length)
@@ -82,7 +82,7 @@ def test_kernels_score_what_the_models_own_attention_scores(
     assert {rows for rows, *_ in kernels.calls} >= {1, 4, 34, 71}
 
 
-def test_levels_are_masked_by_what_they_see(tiny_target, random_tree):
+def test_levels_are_masked_by_their_visibility(tiny_target, random_tree):
     target, rng = tiny_target("gemma3"), random.Random(3)
     tree = random_tree(40, rng)
     order = sorted(range(len(tree)), key=lambda node: (tree.depth_list[node], node))
@@ -129,7 +129,7 @@ def test_a_forward_of_another_thread_keeps_its_own_attention(fresh_model, alone)
     torch.testing.assert_close(found[0], expected)
 
 
-def test_an_attention_with_something_more_in_it_is_refused(fresh_model):
+def test_an_attention_that_adds_to_scores_is_refused(fresh_model):
     class Half(Dense):
         def attend(self, query, *args, scaling, **options):
             return super().attend(query, *args, scaling=scaling / 2, **options)
@@ -142,7 +142,7 @@ def test_an_attention_with_something_more_in_it_is_refused(fresh_model):
     target.open(kernels=Dense())
 
 
-def test_a_model_that_does_not_hand_on_keywords_is_refused(fresh_model):
+def test_a_model_that_drops_forward_keywords_is_refused(fresh_model):
     model = fresh_model("llama")
     inner = model.model.layers[2].self_attn
     forward = inner.forward
@@ -151,7 +151,7 @@ def test_a_model_that_does_not_hand_on_keywords_is_refused(fresh_model):
         HFTarget(model).open(kernels=Dense())
 
 
-def test_a_layer_that_attends_by_itself_is_refused(fresh_model):
+def test_a_layer_outside_the_attention_interface_is_refused(fresh_model):
     model = fresh_model("llama")
     inner = model.model.layers[2].self_attn
     inner.forward = lambda hidden_states, **options: (hidden_states, None)

@@ -25,7 +25,7 @@ def folder(tmp_path, tiny_model):
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
-def test_a_folder(folder, attention, tiny_target):
+def test_a_saved_folder_loads_as_the_same_target(folder, attention, tiny_target):
     target = load_target(folder, device="cpu", dtype="float64", attention=attention)
     assert target.name == str(folder)
     assert target.dtype == torch.float64
@@ -34,7 +34,7 @@ def test_a_folder(folder, attention, tiny_target):
     assert (target.open().prefill([1, 2]).logits - expected).abs().max() < 1e-4
 
 
-def test_a_gpu_that_is_not_here_is_refused_before_anything_loads(tmp_path):
+def test_a_missing_gpu_is_refused_before_anything_loads(tmp_path):
     for name in ("cuda:99", f"cuda:{torch.cuda.device_count()}"):
         with pytest.raises(ConfigError, match=r"runtime\.device: 'cuda:\d+' does not exist here"):
             load_target(tmp_path / "missing", device=name)
@@ -44,7 +44,7 @@ def test_the_checkpoints_own_dtype_is_the_default(folder):
     assert load_target(folder, device="cpu").dtype == torch.float32
 
 
-def test_threads_are_set_only_when_asked_for(folder, monkeypatch):
+def test_threads_are_set_only_where_a_number_is_given(folder, monkeypatch):
     asked = []
     monkeypatch.setattr(torch, "set_num_threads", asked.append)
     load_target(folder, device="cpu")
@@ -53,17 +53,17 @@ def test_threads_are_set_only_when_asked_for(folder, monkeypatch):
     assert asked == [3]
 
 
-def test_nothing_there(tmp_path):
+def test_a_missing_folder_is_a_checkpoint_error(tmp_path):
     with pytest.raises(CheckpointError, match=r"cannot be loaded.*"):
         load_target(tmp_path / "missing", device="cpu")
 
 
-def test_an_unknown_dtype(folder):
+def test_an_unknown_dtype_is_refused_with_the_choices(folder):
     with pytest.raises(CheckpointError, match="choices: auto, float32"):
         load_target(folder, dtype="float31")
 
 
-def test_pickled_weights_only_when_allowed(folder, tiny_model):
+def test_pickled_weights_load_only_where_they_are_allowed(folder, tiny_model):
     (folder / "model.safetensors").unlink()
     weights = tiny_model("qwen3", dtype=torch.float32).state_dict()
     torch.save(weights, folder / "pytorch_model.bin")
@@ -72,7 +72,7 @@ def test_pickled_weights_only_when_allowed(folder, tiny_model):
     assert load_target(folder, device="cpu", allow_pickle=True).vocab_size == 61
 
 
-def test_a_checkpoint_without_a_tokenizer(folder):
+def test_a_checkpoint_without_a_tokenizer_gives_none(folder):
     assert load_tokenizer(folder) is None
     (folder / "tokenizer.json").write_text("{}")
     with pytest.raises(CheckpointError, match="tokenizer"):
@@ -90,7 +90,7 @@ def test_a_padded_vocabulary_is_allowed_and_never_emitted(tiny_model):
 
 
 @pytest.mark.covers("vocabulary-size")
-def test_a_tokenizer_with_more_tokens_than_the_model_scores(tiny_model):
+def test_a_tokenizer_with_more_tokens_than_logits_is_refused(tiny_model):
     with pytest.raises(PairingError, match=r"62 tokens.*only 61"):
         wrap_model(tiny_model("llama"), Tokenizer(62))
 

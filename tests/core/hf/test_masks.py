@@ -45,7 +45,7 @@ def test_masks_follow_the_definition(window, length, random_tree):
         assert set(mask.unique().tolist()) <= {0.0, LOWEST}
 
 
-def test_a_window_that_nothing_leaves_shares_the_full_mask(random_tree):
+def test_a_window_longer_than_the_text_shares_the_full_mask(random_tree):
     masks = Masks({"full_attention": None, "sliding_attention": 64}, True, torch.float32, "cpu")
     tree = random_tree(5, random.Random(1))
     built = masks.build(tree.ancestors(), tree.depths, 10)

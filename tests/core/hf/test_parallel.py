@@ -31,7 +31,7 @@ def ran(folder: Path, *launcher: str, alone: bool = False) -> None:
 
 @needs_accelerate
 @pytest.mark.slow
-def test_two_processes_decode_with_a_split_target_as_one_does_with_a_whole_one(
+def test_two_processes_with_a_split_target_give_the_text_of_one(
     tmp_path: Path,
 ) -> None:
     """In float64, with budgets that follow clocks which run differently in the two."""
@@ -51,7 +51,7 @@ def test_two_processes_decode_with_a_split_target_as_one_does_with_a_whole_one(
     assert two[0]["seed"] != one["seed"]  # negative control: what is not agreed on differs
 
 
-def test_one_process_agrees_with_itself() -> None:
+def test_one_process_is_the_same_on_all_ranks() -> None:
     assert not processes.is_distributed()
     assert processes.broadcast_from_rank0([1.5, 2.0]) == [1.5, 2.0]
     assert processes.broadcast_from_rank0([2**62 + 1]) == [2**62 + 1]
@@ -67,7 +67,7 @@ def test_one_process_agrees_with_itself() -> None:
         ("layers", False, "accelerate, which is not installed"),
     ],
 )
-def test_what_parallel_decoding_needs_is_said_before_anything_loads(
+def test_missing_needs_of_parallel_decoding_are_refused_before_loading(
     parallel: str, installed: bool, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("draftwood.core.hf.parallel.find_spec", lambda name: installed or None)

@@ -132,7 +132,7 @@ def test_a_minimum_without_end_tokens_needs_no_processor():
 
 
 @pytest.mark.parametrize("ids", [(), (-1,), (61,), (3, 61)])
-def test_a_bias_on_what_is_no_token_is_a_request_error(ids):
+def test_a_bias_outside_the_vocabulary_is_a_request_error(ids):
     options = GenerationOptions(sequence_bias=((ids, 1.0),))
     with pytest.raises(RequestError, match=r"sequence_bias.*0 to 60"):
         build_processors(options, 3, (), vocab_size=61)

@@ -55,41 +55,41 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("reason", list(REFUSED))
-def test_architectures_without_a_way_back(reason):
+def test_an_architecture_that_cannot_be_rolled_back_is_refused(reason):
     model = AutoModelForCausalLM.from_config(REFUSED[reason]()).eval()
     with pytest.raises(UnsupportedTarget, match=reason):
         HFTarget(model)
 
 
-def test_an_encoder_decoder():
+def test_an_encoder_decoder_is_refused():
     config = T5Config(vocab_size=61, d_model=32, d_kv=8, d_ff=48, num_layers=1, num_heads=4)
     model = AutoModelForSeq2SeqLM.from_config(config).eval()
     with pytest.raises(UnsupportedTarget, match="encoder-decoder"):
         HFTarget(model)
 
 
-def test_chunked_attention(fresh_model):
+def test_chunked_attention_is_refused(fresh_model):
     model = fresh_model("llama")
     model.config.layer_types = ["chunked_attention"] * 4
     with pytest.raises(UnsupportedTarget, match="chunked_attention"):
         HFTarget(model)
 
 
-def test_a_quantized_cache(fresh_model):
+def test_a_quantized_cache_is_refused(fresh_model):
     model = fresh_model("llama")
     model.generation_config.cache_implementation = "quantized"
     with pytest.raises(UnsupportedTarget, match="quantized cache"):
         HFTarget(model)
 
 
-def test_an_attention_that_takes_no_tree_mask(fresh_model):
+def test_an_attention_without_tree_masks_is_refused_with_the_choices(fresh_model):
     model = fresh_model("llama")
     model.config._attn_implementation = "flash_attention_2"
     with pytest.raises(UnsupportedTarget, match=r"flash_attention_2.*choices: sdpa, eager"):
         HFTarget(model)
 
 
-def test_training_mode(fresh_model):
+def test_training_mode_is_refused(fresh_model):
     with pytest.raises(UnsupportedTarget, match=r"call model.eval\(\)"):
         HFTarget(fresh_model("gpt2").train())
 

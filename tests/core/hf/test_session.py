@@ -103,7 +103,9 @@ class Histories(RuleBasedStateMachine):
 
 
 @pytest.mark.covers("cache-rows")
-def test_any_history_equals_a_fresh_prefill(architecture, attention, tiny_target, random_tree):
+def test_every_history_of_commits_equals_a_fresh_prefill(
+    architecture, attention, tiny_target, random_tree
+):
     class Machine(Histories):
         target = tiny_target(architecture, attention, torch.float32)
         tree = staticmethod(random_tree)
@@ -203,7 +205,7 @@ def test_a_wrong_path_is_refused_and_changes_nothing(path, tiny_target):
         session.commit([0])  # the forward is used up
 
 
-def test_prompts_that_cannot_be_prefilled(tiny_target):
+def test_empty_and_second_prompts_are_refused(tiny_target):
     target = tiny_target("llama")
     with pytest.raises(RequestError, match="empty"):
         target.open().prefill([])

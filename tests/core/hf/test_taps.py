@@ -27,7 +27,7 @@ def hooks_on(model):
 
 
 @pytest.mark.covers("tapped-layers")
-def test_canary_each_tap_reads_its_own_layer(fresh_model):
+def test_each_tap_reads_its_own_layer(fresh_model):
     """Layer i outputs the constant i + 1 (and the final norm adds 100)."""
     model = fresh_model("llama")
     for index, layer in enumerate(model.model.layers):
@@ -55,7 +55,7 @@ def test_taps_are_hidden_states_after_each_layer(architecture, attention, tiny_m
         assert (features - expected).abs().max() < 1e-10
 
 
-def test_nothing_stays_on_the_model(fresh_model):
+def test_no_hook_stays_on_the_model(fresh_model):
     model = fresh_model("qwen3")
     before = set(vars(model)), model.config.to_dict()
     target = HFTarget(model)
@@ -80,7 +80,7 @@ def test_without_taps_nothing_is_hooked_or_returned(fresh_model):
     assert seen == [0, 0]
 
 
-def test_two_targets_on_one_model_do_not_meet(tiny_model):
+def test_two_targets_on_one_model_record_only_their_own_forwards(tiny_model):
     model = tiny_model("gemma3")
     first, second = HFTarget(model), HFTarget(model)
     a, b = first.open(taps=[0]), second.open(taps=[2, 3])
