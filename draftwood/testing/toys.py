@@ -159,7 +159,7 @@ def _autoregressive(key: object, sampling: Sampling, depth: int, vocab: int) -> 
 
 def _lookup(key: object, sampling: Sampling, depth: int, vocab: int) -> Proposal:
     rng = seeded("lookup", key)
-    paths = {tuple(rng.randrange(vocab) for _ in range(depth)) for _ in range(2)}
+    paths = {tuple(rng.randrange(vocab) for _ in range(depth)) for _ in range(max(2, vocab - 1))}
     return LookupPaths(tuple(sorted(paths)), sampling, vocab)
 
 

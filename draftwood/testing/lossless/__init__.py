@@ -13,9 +13,9 @@ from draftwood.testing.lossless.distribution import (
 from draftwood.testing.lossless.exact import (
     ExactEvidence,
     check_exact,
-    form_and_draws,
     parts,
     repeat_case,
+    toy_arguments,
 )
 from draftwood.testing.lossless.parity import ParityEvidence, check_parity
 from draftwood.testing.lossless.report import Report
@@ -31,7 +31,7 @@ __all__ = [
     "check_distribution",
     "check_exact",
     "check_parity",
-    "form_and_draws",
     "parts",
     "repeat_case",
+    "toy_arguments",
 ]

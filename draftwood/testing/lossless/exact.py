@@ -77,7 +77,10 @@ class ExactEvidence:
 
 
 def check_exact(
-    form: ProposalForm | None, build: Callable[[], dict[str, Any]], draws: Draws | None = None
+    form: ProposalForm | None,
+    build: Callable[[], dict[str, Any]],
+    draws: Draws | None = None,
+    any_form: bool = False,
 ) -> ExactEvidence:
     """Enumerate toy pipelines.
 
@@ -88,11 +91,12 @@ def check_exact(
         build: Makes fresh parts by kind (tree, controller, verifier), as the pipeline configures
             them. Each case has its own parts, so that no state passes from case to case.
         draws: Of the tree; they choose the trees of extreme shapes.
+        any_form: Whether the tree grows over proposals of every form.
     """
     worst, number, largest = None, None, 0.0
     done = 0
     with _own_cache():
-        for done, case in enumerate(cases(form, draws)):
+        for done, case in enumerate(cases(form, draws, any_form)):
             try:
                 comparison = case.compare(build())
                 if done == 0:
@@ -116,7 +120,7 @@ def repeat_case(source: str, settings: Sequence[str] = (), case: int = 0) -> Com
     """
     config = load_config(source, settings)
     with _own_cache():
-        return cases(*form_and_draws(config))[case].compare(parts(config))
+        return cases(*toy_arguments(config))[case].compare(parts(config))
 
 
 def parts(config: PipelineConfig) -> dict[str, Any]:
@@ -125,13 +129,14 @@ def parts(config: PipelineConfig) -> dict[str, Any]:
     return {kind.value: part.build() for kind in kinds if (part := config.component(kind))}
 
 
-def form_and_draws(config: PipelineConfig) -> tuple[ProposalForm | None, Draws | None]:
-    """The form of a pipeline's proposals and the draws of its tree; None in plain decoding."""
+def toy_arguments(
+    config: PipelineConfig,
+) -> tuple[ProposalForm | None, Draws | None, bool]:
+    """A pipeline's (form, draws, any_form), as `cases` takes them."""
     drafter, tree = config.drafter, config.tree
-    return (
-        None if drafter is None else drafter.traits.form,
-        None if tree is None else tree.traits.draws,
-    )
+    if drafter is None or tree is None:
+        return None, None, False
+    return drafter.traits.form, tree.traits.draws, tree.traits.forms is None
 
 
 @contextmanager
@@ -191,12 +196,15 @@ class Case:
         )
 
 
-def cases(form: ProposalForm | None, draws: Draws | None = None) -> list[Case]:
+def cases(
+    form: ProposalForm | None, draws: Draws | None = None, any_form: bool = False
+) -> list[Case]:
     """Toys of every temperature, filter and size, with and without a penalty, then extreme ones.
 
     Args:
         form: Of the drafter's proposals; None for plain decoding.
         draws: Of the tree.
+        any_form: Whether the tree grows over proposals of every form.
     """
     drafter, drafts = form or "lookup", form is not None
     standard = [
@@ -215,10 +223,16 @@ def cases(form: ProposalForm | None, draws: Draws | None = None) -> list[Case]:
     ]
     draws = draws or Draws.DETERMINISTIC
     tree = next(name for name, (drawn, _) in TREES.items() if drawn is draws)
+    # A lookup proposal is nearly certain of each token: the whole of a shape shows over another.
+    grown: list[tuple[ProposalForm, bool]] = [(drafter, True)]
+    if drafts:
+        grown.append(("factorized", False))
+    if any_form and form == "lookup":
+        grown.append(("factorized", True))
     extreme = [
         Case(
             ToyPipeline(
-                drafter=drafter,
+                drafter=over,
                 tree=tree,
                 temperature=_TEMPERATURES[seed % 4],
                 # At a filter's edge ties matter: each filter is there.
@@ -232,8 +246,7 @@ def cases(form: ProposalForm | None, draws: Draws | None = None) -> list[Case]:
             own_tree,
         )
         for shape in extreme_shapes(draws)
-        for own_tree in (True, False)
+        for over, own_tree in grown
         for seed in range(4)
-        if own_tree or drafts
     ]
     return standard + extreme
