@@ -5,13 +5,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve, fields
 
 from draftwood.core.draws import Draws
+from draftwood.core.errors import TestingError
 from draftwood.core.interfaces import Target
+from draftwood.core.options import Sampling
+from draftwood.core.proposals import Proposal
 from draftwood.core.registry.plugin import ControllerTraits, Plugin, TreeTraits, VerifierTraits
 from draftwood.plugins.controllers.options import FixedOptions
 from draftwood.plugins.trees.options import SampledOptions
 from draftwood.plugins.verifiers.options import MatchOptions
+from draftwood.testing import OracleDrafter, toy_proposal
 from draftwood.testing.suites import (
     BudgetControllerSuite,
     DrafterSuite,
@@ -148,6 +153,71 @@ class WrongQ(DrafterSuite):
         from draftwood.core.registry.plugin import DrafterTraits
 
         return DrafterTraits("factorized", 2)
+
+
+class WrongDeep(VerifierSuite):
+    plugin = evolve(_verifier("X"), factory="properties.depth_faults:DeepBonus")
+
+
+class WrongWide(VerifierSuite):
+    plugin = evolve(_verifier("X"), factory="properties.depth_faults:ManyChildren")
+
+
+class WrongTree(TreePolicySuite):
+    plugin = evolve(_policy("X"), factory="properties.depth_faults:DropsDeepUnlikely")
+
+
+class WrongKeys(VerifierSuite):
+    plugin = Plugin(
+        "wrong",
+        "wrong",
+        MatchOptions,
+        "properties.depth_faults:WrappedKeys",
+        lambda options: VerifierTraits(frozenset({Draws.CHAIN, Draws.WITHOUT_REPLACEMENT})),
+    )
+
+
+class WrongFork(WrongQ):
+    def build(self) -> Any:
+        from properties import depth_faults
+
+        return depth_faults.SharesCommitted(
+            lambda prefix, sampling: toy_proposal("factorized", prefix, sampling)
+        )
+
+
+class WrongExpansion(WrongQ):
+    def build(self) -> Any:
+        from properties import depth_faults
+
+        def propose(prefix: tuple[int, ...], sampling: Sampling) -> Proposal:
+            right = toy_proposal("factorized", prefix, sampling)
+            return depth_faults.WrongBelowTheRoot(
+                *(getattr(right, each.name) for each in fields(type(right)) if each.init)
+            )
+
+        return OracleDrafter(propose)
+
+
+@pytest.mark.covers("shallow-certificate")
+@pytest.mark.parametrize(
+    "test",
+    [
+        lambda: WrongDeep().test_the_output_distribution_is_the_targets_in_extreme_shapes(
+            Draws.DETERMINISTIC
+        ),
+        lambda: WrongWide().test_the_output_distribution_is_the_targets_in_extreme_shapes(
+            Draws.DETERMINISTIC
+        ),
+        WrongTree().test_the_output_distribution_is_the_targets_in_extreme_shapes,
+        WrongKeys().test_no_random_number_is_drawn_twice_in_a_long_text,
+        WrongFork().test_the_original_session_does_not_change_a_fork,
+        WrongExpansion().test_expanded_tokens_are_the_most_probable_ones,
+    ],
+)
+def test_a_plugin_that_is_wrong_deep_or_late_fails(test: Callable[[], None]) -> None:
+    with pytest.raises((AssertionError, TestingError)):
+        test()
 
 
 @pytest.mark.parametrize(

@@ -81,10 +81,13 @@ class DrafterSuite(Suite):
         if isinstance(proposal, LookupProposal) or proposal.max_depth == 0:
             pytest.skip("lookup proposals score their paths by weight, not by a distribution")
         at = proposal.root()
-        children, (tokens, values) = proposal.expand(at, 3), stable_topk(proposal.probs(at), 3)
-        possible = values > 0
-        assert torch.allclose(children.log_q.exp().to(values.dtype)[possible], values[possible])
-        assert torch.equal(children.tokens[possible], tokens[possible])
+        for depth in range(min(3, proposal.max_depth)):
+            children, (tokens, values) = proposal.expand(at, 3), stable_topk(proposal.probs(at), 3)
+            possible = values > 0
+            assert torch.allclose(children.log_q.exp().to(values.dtype)[possible], values[possible])
+            assert torch.equal(children.tokens[possible], tokens[possible])
+            if depth + 1 < proposal.max_depth:
+                at = proposal.advance(at, torch.tensor([0]), tokens[:, 0].cpu())
 
     def test_filters_limit_the_distribution(self) -> None:
         proposal = self._proposed(Sampling(1.0, top_k=2))
@@ -104,6 +107,14 @@ class DrafterSuite(Suite):
         fork.commit((self.prompt[0],) * 2, None if features is None else features[:1].expand(2, -1))
         after = self._propose()
         assert _equal(before, after)
+
+    def test_the_original_session_does_not_change_a_fork(self) -> None:
+        self._proposed(Sampling(1.0))
+        original, self._session = self._session, self._session.fork()
+        before, features = self._propose(), self._last_features
+        more = None if features is None else features[:1].expand(2, -1)
+        original.commit((self.prompt[0],) * 2, more)
+        assert _equal(before, self._propose())
 
     @pytest.mark.parametrize("temperature", [0.0, 1.0])
     @pytest.mark.parametrize("tree", ["chain", "best_first"])

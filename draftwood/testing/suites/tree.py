@@ -15,7 +15,14 @@ from draftwood.core.tree import TokenTree
 from draftwood.core.values import Limits
 from draftwood.testing import strategies
 from draftwood.testing.suites.base import Suite
-from draftwood.testing.toy_pipelines import FORMS, VERIFIERS, ToyPipeline, rules_for
+from draftwood.testing.toy_pipelines import (
+    FORMS,
+    VERIFIERS,
+    ToyPipeline,
+    extreme_shapes,
+    rules_for,
+    trees_with,
+)
 from draftwood.testing.toys import toy_proposal
 
 Case = tuple[Proposal, Limits, int]
@@ -114,6 +121,15 @@ class TreePolicySuite(Suite):
             self._forms(), ("sampled-chain",), ("match",), ("fixed", "adversarial")
         )
         self.search(st.tuples(toys, st.sampled_from(rules)), check)
+
+    def test_the_output_distribution_is_the_targets_in_extreme_shapes(self) -> None:
+        """By enumeration: deep, wide, repeated, late and tied toys."""
+        draws = self.traits.draws
+        rule, tree = rules_for(draws)[-1], trees_with([draws])[0]
+        for shape in extreme_shapes(draws):
+            for seed in range(2):
+                toy = ToyPipeline(self._forms()[0], tree, shape=shape, seed=seed)
+                toy.check(tree=self.build(), verifier=VERIFIERS[rule]())
 
     def drawn_from(self, proposal: Proposal) -> Proposal:
         """The proposal whose next-token distributions the nodes are drawn from.

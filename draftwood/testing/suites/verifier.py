@@ -18,7 +18,13 @@ from draftwood.testing import strategies
 from draftwood.testing.decisions import DecisionCase, too_many_near_ties
 from draftwood.testing.oracle import OracleTarget
 from draftwood.testing.suites.base import Suite
-from draftwood.testing.toy_pipelines import FILTERS, PROMPT, ToyPipeline, trees_with
+from draftwood.testing.toy_pipelines import (
+    FILTERS,
+    PROMPT,
+    ToyPipeline,
+    extreme_shapes,
+    trees_with,
+)
 from draftwood.testing.toys import VOCAB, toy_target
 
 
@@ -48,6 +54,21 @@ class VerifierSuite(Suite):
     def test_the_output_distribution_is_the_targets(self) -> None:
         """By enumeration, over drafters, trees, budgets, temperatures, filters and penalties."""
         self.search(self._toy_pipelines(), lambda toy: toy.check(verifier=self._enumerable()))
+
+    @pytest.mark.parametrize("draws", list(Draws))
+    def test_the_output_distribution_is_the_targets_in_extreme_shapes(self, draws: Draws) -> None:
+        """By enumeration: deep, wide, repeated, late and tied toys, with and without a penalty."""
+        if draws not in self.traits.draws:
+            pytest.skip(f"does not verify {draws.value} trees")
+        tree = trees_with([draws])[0]
+        for shape in extreme_shapes(draws):
+            for seed, temperature in enumerate((1.0, 0.0)):
+                toy = ToyPipeline(tree=tree, temperature=temperature, seed=seed, shape=shape)
+                evolve(toy, penalty=seed == 0).check(verifier=self._enumerable())
+
+    def test_no_random_number_is_drawn_twice_in_a_long_text(self) -> None:
+        for tree in trees_with(self.traits.draws):
+            ToyPipeline(tree=tree).decode(100, verifier=self._enumerable())
 
     def test_it_decides_as_its_reference_does(self) -> None:
         """Except in near ties, which are rare in a small vocabulary."""
