@@ -1,8 +1,8 @@
-"""What stands for CUDA graphs on a CPU, and kernels to be captured.
+"""A substitute for CUDA graphs on a CPU, and kernels to capture.
 
-`recorded` notes the operations of a call with their arguments, and replays them into the same
-memory: as in a graph, everything that is not read from a tensor stays as it was when it was
-recorded, and a question to the host cannot be recorded.
+`recorded` records the operations of a call with their arguments, and replays them into the same
+memory. As in a graph, values that are not read from a tensor stay those of the recording, and a
+synchronisation cannot be recorded.
 """
 
 import torch
@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 from draftwood.core.kernels.launches import LAUNCHES
 
-QUESTIONS = ("aten._local_scalar_dense", "aten.nonzero", "aten.equal")
+SYNCHRONISING = ("aten._local_scalar_dense", "aten.nonzero", "aten.equal")
 
 
 class Recording(TorchDispatchMode):
@@ -20,14 +20,14 @@ class Recording(TorchDispatchMode):
         self.operations = []
 
     def __torch_dispatch__(self, function, types, inputs=(), options=None):
-        assert not str(function).startswith(QUESTIONS), f"{function} asks the device"
+        assert not str(function).startswith(SYNCHRONISING), f"{function} synchronises"
         result = function(*inputs, **(options or {}))
         self.operations.append((function, inputs, options or {}, result))
         return result
 
 
 def recorded(launch, replayed):
-    """`Capture`, with operations recorded where a GPU captures launches."""
+    """`Capture` that records operations."""
     with Recording() as recording:
         scored = launch()
 
@@ -43,7 +43,7 @@ def recorded(launch, replayed):
     return replay
 
 
-class Quiet:
+class CapturableKernels:
     """Kernels in torch that read lengths and trees from tensors alone, over whole buffers."""
 
     @property
@@ -52,10 +52,10 @@ class Quiet:
 
     def ancestors(self, parents):
         nodes = torch.arange(len(parents))
-        at, seen = nodes, nodes[:, None] == nodes
+        ancestor, seen = nodes, nodes[:, None] == nodes
         for _ in range(len(parents)):
-            at = torch.where(at >= 0, parents[at.clamp(min=0)], -1)
-            seen = seen | (at[:, None] == nodes)
+            ancestor = torch.where(ancestor >= 0, parents[ancestor.clamp(min=0)], -1)
+            seen = seen | (ancestor[:, None] == nodes)
         bits = torch.nn.functional.pad(seen, (0, -len(parents) % 32)).unflatten(1, (-1, 32))
         words = (bits.long() << torch.arange(32)).sum(-1)
         return torch.where(words >= 2**31, words - 2**32, words).int()
@@ -71,7 +71,7 @@ class Quiet:
             own = node <= torch.arange(mask.first, nodes)[:, None]
         else:
             own = (mask.ancestors[:, node // 32] >> (node % 32) & 1).bool()
-        if mask.causal:  # later nodes need not be looked at, whatever the bits say
+        if mask.causal:  # whatever the bits of later nodes are
             own = own & (node <= torch.arange(mask.first, nodes)[:, None])
         seen = (behind < 0) | (own & (behind < nodes))
         if window is not None:

@@ -1,4 +1,4 @@
-"""Kernels run in Triton's interpreter here, on numpy arrays, unless there is a GPU."""
+"""Makes Triton's interpreter, in which the kernels' tests run without a GPU, five times as fast."""
 
 import importlib.util
 import inspect
@@ -14,8 +14,7 @@ from triton.runtime import interpreter
 
 
 def _patch_builtin(module: Any, builder: Any, scope: Any) -> None:
-    """As the interpreter's own, which looks through the whole module at each call of each helper:
-    four fifths of a test's time. What was patched already is left alone."""
+    """The interpreter's function, without a search of the whole module at each call of a helper."""
     for name in _builtins(module):
         member = getattr(module, name)
         if not tl.core.is_builtin(member):

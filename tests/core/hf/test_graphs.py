@@ -10,7 +10,7 @@ import weakref
 
 import pytest
 import torch
-from replaying import Quiet, recorded
+from replaying import CapturableKernels, recorded
 
 from draftwood.core.build import build_component
 from draftwood.core.errors import UnsupportedTarget
@@ -55,7 +55,7 @@ def rounds(target, own, plain, nodes, rng, random_tree):
 
 def test_replays_score_what_forwards_score(architecture, fresh_model, random_tree):
     target, rng = recording_target(fresh_model(architecture)), random.Random(0)
-    own, plain = target.open((1,), Quiet()), target.open((1,))
+    own, plain = target.open((1,), CapturableKernels()), target.open((1,))
     prompt = prompt_of(9, rng)
     same(own.prefill(prompt), plain.prefill(prompt))
     rounds(target, own, plain, (3, 4, 1, 0, 7, 2, 40, 0, 3, 8, 33), rng, random_tree)
@@ -65,7 +65,7 @@ def test_replays_score_what_forwards_score(architecture, fresh_model, random_tre
 
 def test_a_replay_keeps_what_the_one_before_returned(fresh_model, random_tree):
     target, rng = recording_target(fresh_model("llama")), random.Random(1)
-    session = target.open((1,), Quiet())
+    session = target.open((1,), CapturableKernels())
     session.prefill(prompt_of(9, rng))
     first = target.forward([(session, random_tree(4, rng))])[0]
     logits, features = first.logits.clone(), first.features.clone()
@@ -79,7 +79,7 @@ def test_the_next_request_takes_over_what_was_recorded(fresh_model, random_tree)
     recordings = []
     target.graphs.capturing.capture = lambda *call: recordings.append(1) or recorded(*call)
     for length in (9, 17):
-        own, plain = target.open((1,), Quiet()), target.open((1,))
+        own, plain = target.open((1,), CapturableKernels()), target.open((1,))
         prompt = prompt_of(length, rng)
         own.prefill(prompt)
         plain.prefill(prompt)
@@ -93,7 +93,7 @@ def test_the_next_request_takes_over_what_was_recorded(fresh_model, random_tree)
 def test_buffers_that_nobody_waits_for_are_freed(fresh_model, random_tree, monkeypatch):
     monkeypatch.setattr(buffer_pool, "IDLE", 0)
     target, rng = recording_target(fresh_model("llama")), random.Random(9)
-    session = target.open((1,), Quiet())
+    session = target.open((1,), CapturableKernels())
     session.prefill([1, 2, 3])
     target.forward([(session, random_tree(4, rng))])
     memory = weakref.ref(session.cache.held[0])
@@ -109,7 +109,7 @@ def test_two_requests_and_a_fork_go_on_beside_each_other(fresh_model, random_tre
     target, rng = recording_target(fresh_model("mistral")), random.Random(3)
     pairs = []
     for length in (5, 12):
-        pair = target.open((1,), Quiet()), target.open((1,))
+        pair = target.open((1,), CapturableKernels()), target.open((1,))
         prompt = prompt_of(length, rng)
         for session in pair:
             session.prefill(prompt)
@@ -128,7 +128,7 @@ def test_a_context_that_outgrows_its_buffers_is_recorded_again(
     monkeypatch.setattr(cache, "ROWS", 8)
     monkeypatch.setattr(buffer_pool, "ROWS", 8)
     target, rng = recording_target(fresh_model("llama")), random.Random(4)
-    own, plain = target.open((1,), Quiet()), target.open((1,))
+    own, plain = target.open((1,), CapturableKernels()), target.open((1,))
     prompt = prompt_of(4, rng)
     own.prefill(prompt)
     plain.prefill(prompt)
@@ -140,7 +140,7 @@ def test_a_context_that_outgrows_its_buffers_is_recorded_again(
 def test_a_tree_larger_than_all_sizes_runs_as_it_is(fresh_model, random_tree, monkeypatch):
     monkeypatch.setattr(graphs, "SIZES", (1, 5))
     target, rng = recording_target(fresh_model("llama")), random.Random(5)
-    own, plain = target.open((1,), Quiet()), target.open((1,))
+    own, plain = target.open((1,), CapturableKernels()), target.open((1,))
     own.prefill([1, 2, 3])
     plain.prefill([1, 2, 3])
     rounds(target, own, plain, (9, 4, 20), rng, random_tree)
@@ -151,7 +151,7 @@ def test_what_is_not_written_into_tensors_would_show(fresh_model, random_tree, m
     """The comparison has power: a length that stays as it was recorded gives other scores."""
     fill = FixedForward.fill
     target, rng = recording_target(fresh_model("llama")), random.Random(6)
-    session, plain = target.open((1,), Quiet()), target.open((1,))
+    session, plain = target.open((1,), CapturableKernels()), target.open((1,))
     for each in (session, plain):
         each.prefill([1, 2, 3])
     rounds(target, session, plain, (4,), rng, random_tree)
@@ -163,7 +163,11 @@ def test_what_is_not_written_into_tensors_would_show(fresh_model, random_tree, m
 
 
 def test_replayed_launches_are_counted(fresh_model, random_tree):
-    target, rng, kernels = recording_target(fresh_model("llama")), random.Random(7), Quiet()
+    target, rng, kernels = (
+        recording_target(fresh_model("llama")),
+        random.Random(7),
+        CapturableKernels(),
+    )
     session = target.open((), kernels)
     session.prefill([1, 2, 3])
     target.forward([(session, random_tree(3, rng))])
@@ -178,19 +182,19 @@ def refused(launch, replayed):
 
 def test_where_nothing_can_be_captured_forwards_go_on_and_say_so(fresh_model, random_tree, caplog):
     target = recording_target(fresh_model("llama"), refused, must=False)
-    own, plain, rng = target.open((1,), Quiet()), target.open((1,)), random.Random(8)
+    own, plain, rng = target.open((1,), CapturableKernels()), target.open((1,)), random.Random(8)
     own.prefill([1, 2, 3])
     plain.prefill([1, 2, 3])
     rounds(target, own, plain, (4, 3), rng, random_tree)
     assert "not permitted" in target.graphs.off
     assert sum("cannot be captured" in line for line in caplog.messages) == 1
-    assert target.costs(time.perf_counter, Quiet()).sizes == ()
+    assert target.costs(time.perf_counter, CapturableKernels()).sizes == ()
 
 
 def test_where_capturing_is_demanded_its_failure_is_an_error(fresh_model):
     target = recording_target(fresh_model("llama"), refused)
     with pytest.raises(UnsupportedTarget, match=r"cannot be captured: .*graphs: off"):
-        target.open((), Quiet())
+        target.open((), CapturableKernels())
 
 
 def test_without_a_gpu_graphs_are_an_error_only_if_demanded(tiny_target):
@@ -231,7 +235,7 @@ def test_pipelines_say_what_plain_decoding_says(fresh_model, nodes):
         drafter_of((*prompt, *plain)),
         build_component(Kind.TREE, "best_first", max_nodes=nodes),
         build_component(Kind.CONTROLLER, "fixed", nodes=nodes),
-        kernels=Quiet(),
+        kernels=CapturableKernels(),
     )
     for _ in range(2):  # the second on the first one's buffers
         found = pipeline.generate(prompt, max_new_tokens=24)
@@ -242,7 +246,10 @@ def test_pipelines_say_what_plain_decoding_says(fresh_model, nodes):
 
 def test_prices_of_captured_forwards_have_their_sizes_and_an_identity_of_their_own(fresh_model):
     target = recording_target(fresh_model("llama"))
-    plain, captured = target.costs(time.perf_counter), target.costs(time.perf_counter, Quiet())
+    plain, captured = (
+        target.costs(time.perf_counter),
+        target.costs(time.perf_counter, CapturableKernels()),
+    )
     assert plain.sizes == ()
     assert captured.sizes == graphs.SIZES
     assert plain.identity != captured.identity

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from replaying import Quiet, recorded
+from replaying import CapturableKernels, recorded
 
 from draftwood.core.build import build_component
 from draftwood.core.errors import UnsupportedTarget
@@ -73,7 +73,7 @@ def drafter(tmp_path):
         built = DFlash(DFlashOptions(checkpoint=folder))
         built = built.bind(target())
         if capture is not None:
-            built = built.capture(kernels or Quiet(), Capturing(capture, must))
+            built = built.capture(kernels or CapturableKernels(), Capturing(capture, must))
         return built
 
     return build
@@ -178,7 +178,7 @@ def test_a_stale_length_changes_replayed_blocks(drafter, monkeypatch, kind):
 
 
 def test_replays_count_their_launches(drafter):
-    kernels = Quiet()
+    kernels = CapturableKernels()
     sessions = opened(drafter(kernels=kernels))
     commit(sessions, 3, 0)
     blocks(sessions, 1)
@@ -258,7 +258,7 @@ def test_a_union_captures_each_source_separately():
         UnionOptions.of(ngram=NgramOptions(), dflash=DFlashOptions(checkpoint=ZLAB / "dflash"))
     )
     capturing = Capturing(refused, must=False)
-    union = union.bind(target()).capture(Quiet(), capturing)
+    union = union.bind(target()).capture(CapturableKernels(), capturing)
     session = union.open(target(), Sampling(1.0))
     session.commit((1, 2, 3), features(3, 0))
     for source in session.sources:
@@ -276,7 +276,7 @@ def test_pipelines_with_replays_give_the_tokens_of_plain_decoding(drafter, tempe
         own,
         build_component(Kind.TREE, "best_first", max_nodes=6),
         build_component(Kind.CONTROLLER, "fixed", nodes=6),
-        kernels=Quiet(),
+        kernels=CapturableKernels(),
     )
     options = {"max_new_tokens": 20, "temperature": temperature, "seed": 3, "eos_token_id": ()}
     prompt = json.loads((ZLAB / "dflash" / "expected.json").read_text())[0]["prompt"]

@@ -1,4 +1,4 @@
-"""The `triton` verifier in whole pipelines, in Triton's interpreter, and what it says elsewhere."""
+"""The verifier `triton` in whole pipelines in Triton's interpreter, and its errors elsewhere."""
 
 from collections.abc import Callable
 from functools import partial
@@ -81,51 +81,51 @@ def toy_pipeline(verifier: Any, draws: Draws = Draws.DETERMINISTIC) -> Pipeline:
 
 
 @pytest.mark.parametrize("rule", ["match", "ratio", "multi_round"])
-def test_whole_texts_are_the_rules(rule: str) -> None:
+def test_texts_equal_those_of_the_rule_on_the_host(rule: str) -> None:
     draws = Draws.DETERMINISTIC if rule == "match" else Draws.CHAIN
     device = toy_pipeline(Triton(TritonOptions(rule)), draws)
     host = toy_pipeline(Triton(TritonOptions(rule)).reference, draws)
     for temperature in (0.0, 0.9):
-        wanted = {"temperature": temperature, "max_new_tokens": 8, "seed": 5}
-        assert device.generate([0, 1], **wanted).tokens == host.generate([0, 1], **wanted).tokens
+        options = {"temperature": temperature, "max_new_tokens": 8, "seed": 5}
+        assert device.generate([0, 1], **options).tokens == host.generate([0, 1], **options).tokens
 
 
-def test_the_result_says_what_judged_and_how_often_each_kernel_ran() -> None:
+def test_the_result_names_the_verifier_and_counts_its_kernels() -> None:
     result = toy_pipeline(Triton()).generate([0, 1], temperature=1.0, max_new_tokens=6, seed=0)
     decisions = result.stats.rounds + 1  # the prefill is judged too
     assert result.verifier == "triton, rule match"
-    ran = result.stats.kernels
-    assert ran["race"] == ran["walk"] == decisions
-    assert result.as_dict()["kernels"] == ran
-    again = toy_pipeline(Triton()).generate([0, 1], temperature=0.0, max_new_tokens=4, seed=0)
-    assert "race" not in again.stats.kernels  # another request's launches are not this one's
+    launches = result.stats.kernels
+    assert launches["race"] == launches["match_walk"] == decisions
+    assert result.as_dict()["kernels"] == launches
+    greedy = toy_pipeline(Triton()).generate([0, 1], temperature=0.0, max_new_tokens=4, seed=0)
+    assert "race" not in greedy.stats.kernels  # launches of other requests are not counted
 
 
-def test_requests_that_take_turns_count_their_own_launches() -> None:
-    """Though kernels are counted by process, and both are at work all the time."""
+def test_interleaved_requests_count_their_own_launches() -> None:
     pipeline = toy_pipeline(Triton())
-    asked = [pipeline.request([0, 1], temperature=t, seed=0, max_new_tokens=4) for t in (1.0, 0.0)]
-    runs = [pipeline.engine.open(request) for request in asked]
+    requests = [
+        pipeline.request([0, 1], temperature=t, seed=0, max_new_tokens=4) for t in (1.0, 0.0)
+    ]
+    runs = [pipeline.engine.open(request) for request in requests]
     while any(run.finish_reason is None for run in runs):
         for run in runs:
             if run.finish_reason is None:
                 pipeline.engine.step([run])
     sampled, greedy = (run.stats for run in runs)
-    assert sampled.kernels["walk"] == sampled.kernels["race"] == sampled.rounds + 1
-    assert greedy.kernels["walk"] == greedy.rounds + 1
+    assert sampled.kernels["match_walk"] == sampled.kernels["race"] == sampled.rounds + 1
+    assert greedy.kernels["match_walk"] == greedy.rounds + 1
     assert "race" not in greedy.kernels
 
 
-def test_decisions_near_rounding_are_summed() -> None:
-    """One in each of the rounds and in the prefill; a verifier that counts none has none."""
-    pipeline = toy_pipeline(NearEachTime())
+def test_near_ties_of_all_verdicts_are_summed() -> None:
+    pipeline = toy_pipeline(AlwaysNearTie())
     stats = pipeline.generate([0, 1], temperature=1.0, max_new_tokens=6, seed=0).stats
     assert stats.near_ties == stats.as_dict()["near_ties"] == stats.rounds + 1 > 2
     plain = toy_pipeline(Match()).generate([0, 1], temperature=1.0, max_new_tokens=6, seed=0).stats
     assert (plain.near_ties, plain.kernels) == (0, {})
 
 
-def test_without_a_device_it_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_cpu_it_is_refused_with_the_alternatives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "0")
     reason = r"do not run on cpu.*TRITON_INTERPRET=1.*use verifier match"
     with pytest.raises(UnsupportedTarget, match=reason):
@@ -143,14 +143,14 @@ def test_without_a_device_it_is_refused_with_what_to_do(monkeypatch: pytest.Monk
         check_composition(config)
 
 
-def test_without_triton_the_reason_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_triton_the_reason_names_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(available.importlib.util, "find_spec", lambda name: None)
     reason = available.unavailable_reason("cuda")
     assert reason is not None
     assert "triton is not installed" in reason
 
 
-def test_kernels_that_were_compiled_for_a_gpu_do_not_run_on_the_cpu(
+def test_interpretation_after_the_kernels_import_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from draftwood.core.kernels.triton import kernels
@@ -160,7 +160,7 @@ def test_kernels_that_were_compiled_for_a_gpu_do_not_run_on_the_cpu(
         Triton().bind(toy_target())
 
 
-def test_auto_picks_by_the_device_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_picks_by_the_device_and_names_its_pick(monkeypatch: pytest.MonkeyPatch) -> None:
     assert toy_pipeline(Auto()).engine.verifier.name == "triton, rule match (auto)"
     monkeypatch.setenv("TRITON_INTERPRET", "0")
     pipeline = toy_pipeline(Auto(AutoOptions("match")))
@@ -171,15 +171,15 @@ def test_auto_picks_by_the_device_and_says_so(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
-    ("device", "wanted"),
+    ("device", "pick"),
     [
         ("auto", "'triton, rule match' on a GPU, 'match' on the CPU"),
         ("cpu", "picked 'match' for cpu"),
         ("cuda:1", "picked 'triton, rule match' for cuda"),
     ],
 )
-def test_check_says_what_auto_picks(
-    device: str, wanted: str, monkeypatch: pytest.MonkeyPatch
+def test_remarks_name_what_auto_picks(
+    device: str, pick: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "0")
     config = load_config(
@@ -189,21 +189,21 @@ def test_check_says_what_auto_picks(
             "runtime": {"device": device},
         }
     )
-    assert any(wanted in remark for remark in remarks(config))
+    assert any(pick in remark for remark in remarks(config))
 
 
 def test_traits_follow_the_rule() -> None:
     for name in ("triton", "auto"):
         entry = installed().get(Kind.VERIFIER, name)
-        found = {
+        traits = {
             rule: entry.traits(entry.plugin.options(rule=rule))
             for rule in ("match", "ratio", "multi_round")
         }
-        assert found["match"].draws == frozenset(Draws)
-        assert found["match"].seed_parity
-        assert found["ratio"].draws == {Draws.CHAIN}
-        assert not found["ratio"].seed_parity
-        assert Draws.DETERMINISTIC not in found["multi_round"].draws
+        assert traits["match"].draws == frozenset(Draws)
+        assert traits["match"].seed_parity
+        assert traits["ratio"].draws == {Draws.CHAIN}
+        assert not traits["ratio"].seed_parity
+        assert Draws.DETERMINISTIC not in traits["multi_round"].draws
 
 
 def test_draws_without_keys_are_refused() -> None:
@@ -214,16 +214,16 @@ def test_draws_without_keys_are_refused() -> None:
         Triton().judge(distributions, TokenTree.root(0), Enumerating())
 
 
-class NearEachTime(Match):
-    """Says of every decision that rounding could have changed it."""
+class AlwaysNearTie(Match):
+    """Reports a near tie in every verdict."""
 
     def judge(self, *args: Any) -> Verdict:
         verdict = super().judge(*args)
         return Verdict(verdict.accepted, verdict.bonus, near_ties=1)
 
 
-class Off(Match):
-    """Decides as nobody should: one token later."""
+class WrongBonus(Match):
+    """Commits another bonus token than its reference."""
 
     @property
     def reference(self) -> Match:
@@ -234,22 +234,22 @@ class Off(Match):
         return evolve(verdict, bonus=(verdict.bonus + 1) % 3)
 
 
-class Excused(Off, NearEachTime):
-    """And says that it was near every time."""
+class WrongWithNearTies(WrongBonus, AlwaysNearTie):
+    """Also reports a near tie in every verdict."""
 
 
-def test_decisions_that_differ_are_found() -> None:
-    found = check_decisions(Off(), frozenset(Draws), cases=4)
-    assert found is not None
-    assert found.biased
-    excused = check_decisions(Excused(), frozenset(Draws), cases=4)
+def test_decisions_other_than_the_references_are_biased_unless_near_ties() -> None:
+    wrong = check_decisions(WrongBonus(), frozenset(Draws), cases=4)
+    assert wrong is not None
+    assert wrong.biased
+    excused = check_decisions(WrongWithNearTies(), frozenset(Draws), cases=4)
     assert excused is not None
     assert (excused.biased, excused.near_ties) == (False, 4)
     assert check_decisions(Match(), frozenset(Draws)) is None
 
 
-def test_the_suite_refuses_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    for wrong in (Off, Excused):
+def test_the_verifier_suite_fails_for_other_decisions(monkeypatch: pytest.MonkeyPatch) -> None:
+    for wrong in (WrongBonus, WrongWithNearTies):
 
         class Suite(VerifierSuite):
             plugin = "match"
@@ -259,10 +259,10 @@ def test_the_suite_refuses_them(monkeypatch: pytest.MonkeyPatch) -> None:
             Suite().test_it_decides_as_its_reference_does()
 
 
-def test_penalties_are_the_hosts() -> None:
+def test_penalties_give_the_decisions_of_the_host() -> None:
     case = DecisionCase(penalty=True, seed=2)
-    mine, wanted = case.judged([Triton(), Match()])
-    assert mine == wanted
+    device, host = case.judged([Triton(), Match()])
+    assert device == host
 
 
 @pytest.fixture(scope="module")
@@ -288,16 +288,19 @@ def tiny() -> Callable[[Any], Pipeline]:
 
 
 @pytest.mark.slow
-def test_a_real_target_says_with_one_seed_what_it_says_plainly(
+def test_a_model_with_triton_kernels_gives_the_tokens_of_plain_decoding(
     tiny: Callable[[Any], Pipeline],
 ) -> None:
-    """Attention, judge and commit by kernels, in float32."""
-    mine = tiny(Triton())
-    wanted = {"temperature": 0.9, "max_new_tokens": 6, "seed": 3}
-    found = mine.generate([1, 2, 3], **wanted)
-    plain = Pipeline(mine.target).generate([1, 2, 3], **wanted)
-    assert found.tokens == plain.tokens
-    assert found.stats.kernels["tree_attention"] > 0
+    """With attention, judge and compaction by kernels; and with attention and compaction alone."""
+    options = {"temperature": 0.9, "max_new_tokens": 6, "seed": 3}
+    for verifier in (Triton(), Match()):
+        pipeline = tiny(verifier)
+        result = pipeline.generate([1, 2, 3], **options)
+        plain = Pipeline(pipeline.target).generate([1, 2, 3], **options)
+        assert result.tokens == plain.tokens
+        launches = result.stats.kernels
+        assert launches["tree_attention"] > 0
+        assert (launches["match_walk"] > 0) is isinstance(verifier, Triton)
 
 
 def test_lossless_enumerates_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,17 +315,16 @@ def test_lossless_enumerates_the_reference(monkeypatch: pytest.MonkeyPatch) -> N
             "verifier": Triton(),
         }
 
-    found = exact.check_exact("factorized", build)
-    assert found.cases == len(exact.cases("factorized"))
-    assert (found.biased, found.reason) == (False, None)
+    evidence = exact.check_exact("factorized", build)
+    assert evidence.cases == len(exact.cases("factorized"))
+    assert (evidence.biased, evidence.reason) == (False, None)
 
 
 @pytest.mark.slow
-def test_lossless_shows_a_pipeline_through_the_kernels_whole(
+def test_lossless_accepts_a_pipeline_with_triton_kernels(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`draftwood lossless` on a tiny random target, a fraction as long as for a user: decisions
-    beside the reference's, text beside plain decoding's, and the distribution of sampled text."""
+    """`draftwood lossless` on a tiny random target, with fewer cases than for users."""
     import json
 
     from draftwood.cli import execute, lossless
@@ -357,15 +359,16 @@ def test_lossless_shows_a_pipeline_through_the_kernels_whole(
     ("rule", "draws"), [("ratio", Draws.CHAIN), ("multi_round", Draws.WITHOUT_REPLACEMENT)]
 )
 def test_sampled_text_has_the_targets_distribution(rule: str, draws: Draws) -> None:
-    """Of the rules that one seed does not hold to plain decoding's text."""
     pipeline = toy_pipeline(Triton(TritonOptions(rule)), draws)
-    found = check_distribution(pipeline, [[0, 1], [2, 0]], 12, smallest_bias=0.5)
-    assert not found.biased, found.tests
-    assert min(found.speculation.accepted, found.speculation.rejected) > 5
+    evidence = check_distribution(pipeline, [[0, 1], [2, 0]], 12, smallest_bias=0.5)
+    assert not evidence.biased, evidence.tests
+    assert min(evidence.speculation.accepted, evidence.speculation.rejected) > 5
 
 
-def test_as_many_tokens_show_a_distribution_that_is_not_the_targets() -> None:
-    assert check_distribution(toy_pipeline(Off()), [[0, 1], [2, 0]], 12, smallest_bias=0.5).biased
+def test_the_same_number_of_tokens_shows_a_wrong_distribution() -> None:
+    assert check_distribution(
+        toy_pipeline(WrongBonus()), [[0, 1], [2, 0]], 12, smallest_bias=0.5
+    ).biased
 
 
 @pytest.mark.parametrize(
@@ -377,9 +380,7 @@ def test_as_many_tokens_show_a_distribution_that_is_not_the_targets() -> None:
         (DecisionEvidence(48, 30), "inconclusive"),
     ],
 )
-def test_lossless_believes_no_decision_that_differs_or_is_excused(
-    decisions: DecisionEvidence | None, verdict: str
-) -> None:
+def test_verdict_of_lossless_by_decisions(decisions: DecisionEvidence | None, verdict: str) -> None:
     probs = DistributionEvidence(1.0, 10, (), Speculation(9, 5, 4))
     report = Report(ExactEvidence(24, 4, 0.0), (), probs, True, decisions)
     assert report.verdict == verdict
