@@ -1,4 +1,4 @@
-"""Tree attention of one layer: the kernel, SDPA with a dense mask, flex-attention, the limits."""
+"""Tree attention of one layer by the kernel, SDPA with a dense mask and flex-attention."""
 
 from collections.abc import Callable
 from functools import partial
@@ -16,13 +16,15 @@ from draftwood.core.kernels.triton.attention.ancestors import ancestor_words
 from draftwood.core.kernels.triton.attention.launch import attend
 from draftwood.core.tree import TokenTree
 
-FLEX_SECONDS = 45.0  # it compiles a kernel per shape: left out where less time is left
+FLEX_SECONDS = 45.0
+"""Flex-attention compiles a kernel per shape; it is skipped if less time is left."""
+
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 4e-2}
 
 
 @frozen
 class Shape:
-    """One layer's attention in one round. flex: whether flex-attention competes."""
+    """One layer's attention in one round. flex: whether flex-attention is measured, too."""
 
     model: str
     heads: int
@@ -34,19 +36,19 @@ class Shape:
 
     @property
     def flops(self) -> float:
-        """Of scores and their sums over all keys."""
+        """Operations of the scores and of the sums over all keys."""
         columns = self.context + self.nodes + 1
         return 4.0 * self.heads * self.dim * (self.nodes + 1) * columns
 
     def moved(self, item: int) -> float:
-        """bytes: keys and values once, queries, and what comes out."""
+        """Bytes of keys and values, queries and outputs, each moved once."""
         columns, rows = self.context + self.nodes + 1, self.nodes + 1
         return float(item * self.dim * 2 * (self.kv_heads * columns + self.heads * rows))
 
 
 QWEN3_8B = ("Qwen3-8B", 32, 8, 128)
 SHAPES = (
-    Shape(*QWEN3_8B, 64, 8192, flex=True),  # the one that a claim is made of: first
+    Shape(*QWEN3_8B, 64, 8192, flex=True),  # the one that the documents state: first
     Shape(*QWEN3_8B, 16, 8192, flex=True),
     Shape(*QWEN3_8B, 64, 1024, flex=True),
     Shape(*QWEN3_8B, 256, 8192),
@@ -105,7 +107,7 @@ def _row(
 def _wrong(
     contestants: dict[str, Callable[[], Tensor]], times: dict[str, Timed], limit: float
 ) -> str | None:
-    """What is wrong with the kernel's output, relative to the largest of SDPA's."""
+    """The kernel's error relative to SDPA's largest element, if it is too large."""
     if error := times["tree attention"].error:
         return error
     found, expected = (
@@ -116,7 +118,7 @@ def _wrong(
 
 
 def _compared(times: dict[str, Timed], memory: float, compute: float) -> dict[str, float | None]:
-    """The kernel against the fastest of the dense-mask contestants, and against the limits."""
+    """The kernel compared with the fastest dense-mask contestant and with the hardware limits."""
     own = times["tree attention"].seconds
     dense = [t.seconds for name, t in times.items() if name.startswith("sdpa") and t.seconds]
     if own is None:
@@ -129,7 +131,7 @@ def _compared(times: dict[str, Timed], memory: float, compute: float) -> dict[st
 
 
 class Layer:
-    """Random K/V behind which a tree's rows lie, and the ways to attend to them."""
+    """Random K/V of a context and a tree, and the contestants."""
 
     def __init__(self, shape: Shape, device: torch.device, dtype: torch.dtype) -> None:
         torch.manual_seed(0)
@@ -148,7 +150,7 @@ class Layer:
         self._flex: Callable[..., Tensor] | None = None
 
     def contestants(self, flex: bool) -> dict[str, Callable[[], Tensor]]:
-        """By name; each returns (rows, heads, dim)."""
+        """Contestants by name; each returns (rows, heads, dim)."""
         dense = self.dense_mask()
         found: dict[str, Callable[[], Tensor]] = {
             "tree attention": self.kernel,
@@ -163,7 +165,7 @@ class Layer:
         return attend(self.query, self.keys, self.values, self.mask, scaling=self.scaling)
 
     def sdpa(self, mask: Tensor, repeat: bool) -> Tensor:
-        """repeat: as transformers calls it, keys and values written out per query head."""
+        """repeat: copy keys and values per query head, as transformers does."""
         keys, values = (part[None, :, : self.columns] for part in (self.keys, self.values))
         group = self.shape.heads // self.shape.kv_heads
         if repeat and group > 1:
@@ -212,7 +214,7 @@ class Layer:
 
 
 def tree_mask(tree: TokenTree, context: int, device: torch.device) -> TreeMask:
-    """What the target's forward hands to the kernel."""
+    """The arguments that the target's forward pass gives to the kernel."""
     there = torch.full((), context, dtype=torch.int32, device=device)
     if len(tree) == 1:
         return TreeMask(there, context)

@@ -1,4 +1,4 @@
-"""Times of contestants that take turns, on a device or, for a dry run, on the CPU."""
+"""Times of alternating contestants, on a device or, in a dry run, on the CPU."""
 
 import statistics
 import time
@@ -31,7 +31,7 @@ class Timed:
 
 
 def summary(seconds: list[float], how: str) -> Timed:
-    """Of one contestant's repeats."""
+    """The times of one contestant's repeats."""
     if not seconds:
         return Timed(how=how, error="no time was left")
     if len(seconds) == 1:

@@ -1,4 +1,4 @@
-"""Trees to measure with: random ones, bushy at the top, as best_first grows them."""
+"""Random trees, wide near the root, as best_first grows them."""
 
 import math
 import random
@@ -24,7 +24,7 @@ def tree_of(nodes: int, vocab: int) -> TokenTree:
 
 
 def straight(tree: TokenTree) -> int:
-    """Length of the chain that the tree begins with."""
+    """Length of the chain at the start of the tree."""
     return next(
         (node - 1 for node, parent in enumerate(tree.parent_list) if node and parent != node - 1),
         len(tree) - 1,
@@ -32,5 +32,5 @@ def straight(tree: TokenTree) -> int:
 
 
 def rounded(rows: int, to: int = 256) -> int:
-    """Capacity of a buffer that holds `rows`."""
+    """Capacity of a buffer for `rows`."""
     return math.ceil(rows / to) * to

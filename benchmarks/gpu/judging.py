@@ -1,4 +1,4 @@
-"""Judge and commit of one round: kernels against the same decisions by torch on the device."""
+"""Judge and commit of one round by kernels and, with the same decisions, by torch on the device."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -121,7 +121,7 @@ class Round:
             self.tree = attrs.evolve(tree, draws=draws, q=q)
 
     def judge(self, verifier: Verifier, sampling: Sampling) -> Verdict:
-        """As a round does, with nothing remembered from the call before."""
+        """Judge as a round does, with no cached value of an earlier call."""
         tree = attrs.evolve(self.tree)
         distributions = TargetDistributions(self.scores, tree, range(1), sampling, (), 0)
         with torch.inference_mode():
@@ -159,7 +159,7 @@ def _commits(size: Size, clock: Clock, dtype: torch.dtype) -> Iterator[dict[str,
 
 
 def moved(stacks: Sequence[Tensor], length: int, path: Sequence[int]) -> None:
-    """The commit without kernels: one gather and one copy a stack."""
+    """The commit without kernels: one gather and one copy per stack."""
     for stack in stacks:
         rows = stack.narrow(3, length, path[-1] + 1)
         kept = rows.index_select(3, torch.tensor(path, device=stack.device))

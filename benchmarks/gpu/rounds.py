@@ -1,4 +1,4 @@
-"""Whole rounds of random models of real sizes, stage by stage, and what their forwards cost.
+"""Whole rounds of random models of real sizes by stage, and the costs of their forward passes.
 
 Weights are random and nothing is downloaded: times do not depend on what weights say. The drafter
 is a DFlash network of the published shape (5 layers, blocks of 16) whose distributions are pushed
@@ -6,7 +6,6 @@ towards a text that plain decoding said before, so that trees are partly accepte
 rows to move."""
 
 import gc
-import inspect
 import random
 import statistics
 import time
@@ -44,7 +43,7 @@ TORCH, EAGER, GRAPHS = "torch: sdpa, match", "triton, eager", "triton, graphs"
 
 @frozen
 class Model:
-    """A Qwen3 of these sizes. drafter_layers, block: of the drafter beside it."""
+    """A Qwen3 of these sizes. drafter_layers, block: of its drafter."""
 
     name: str
     hidden: int
@@ -149,7 +148,7 @@ def measure(add: Callable[[dict[str, Any]], None], end: float, dry: bool) -> Non
 
 
 def _rows(model: Model, work: Work, clock: Clock, dtype: torch.dtype) -> Iterator[dict[str, Any]]:
-    """Of one model; a model that does not fit is a row that says so."""
+    """The rows of one model; a model that does not fit gives a row with the error."""
     try:
         with torch.inference_mode():
             bench = Bench(model, work, clock, dtype)
@@ -170,7 +169,7 @@ class Mode:
 
 
 class Bench:
-    """One model, and the ways to run it."""
+    """One model and its modes."""
 
     def __init__(self, model: Model, work: Work, clock: Clock, dtype: torch.dtype) -> None:
         self.model, self.work, self.clock, self.dtype = model, work, clock, dtype
@@ -196,10 +195,7 @@ class Bench:
         return HFTarget(self.network, name=self.model.name, **options)
 
     def _add_graphs(self) -> None:
-        """Where this draftwood can capture forwards; on the CPU there is nothing to capture."""
-        if "graphs" not in inspect.signature(HFTarget.__init__).parameters:
-            self.absent[GRAPHS] = "this version of draftwood captures no forwards"
-        elif self.clock.on_gpu:
+        if self.clock.on_gpu:
             self.modes[GRAPHS] = Mode(
                 self._target(graphs="on"), Triton(TritonOptions()), TritonKernels()
             )
@@ -207,7 +203,7 @@ class Bench:
             self.absent[GRAPHS] = "graphs need a GPU"
 
     def rounds(self) -> Iterator[dict[str, Any]]:
-        """Medians over rounds of requests that the ways take in turns."""
+        """Medians over rounds of requests; the modes alternate."""
         text = self._text()
         pipelines: dict[str, Pipeline] = {}
         found: dict[str, list[RoundStats]] = {}
@@ -233,7 +229,7 @@ class Bench:
                 yield {**row, **self._split(found[mode])}
 
     def _text(self) -> list[int]:
-        """What plain decoding says after the prompt."""
+        """The prompt and the text of plain decoding."""
         wanted = self.work.new + self.model.block
         options = {"temperature": 0.0, "eos_token_id": ()}
         result = Pipeline(self.target).generate(self.prompt, max_new_tokens=wanted, **options)
@@ -250,7 +246,7 @@ class Bench:
         )
 
     def _request(self, pipeline: Pipeline, new: int) -> list[RoundStats]:
-        """The rounds of one request but its first, which ingests the prompt's features."""
+        """The rounds of one request without the first, which reads the prompt's features."""
         rounds: list[RoundStats] = []
         pipeline.observers.append(rounds.append)
         try:
@@ -278,7 +274,7 @@ class Bench:
         }
 
     def forwards(self) -> Iterator[dict[str, Any]]:
-        """T_v(N) of each way, and the two roofs that fit it best."""
+        """T_v(N) of each mode, and its fitted roofs."""
         for mode, way in self.modes.items():
             row = {"case": self.model.name, "kind": "forwards", "mode": mode}
             try:
@@ -306,7 +302,7 @@ class Bench:
         return self.clock.host_times(call, 9 if self.clock.on_gpu else 1)["forward"]
 
     def _fitted(self, target: HFTarget, points: list[dict[str, Any]]) -> dict[str, Any]:
-        """The roofline of the points, and by how much it misses them."""
+        """The roofline fitted to the points, and its errors."""
         timed = [point for point in points if point["seconds"]]
         if len({point["tokens"] for point in timed}) < MIN_FITTED_SIZES:
             return {}
@@ -327,7 +323,7 @@ class Bench:
 
 
 class Told(DFlash):
-    """A DFlash drafter with random weights, told two thirds of a text's tokens."""
+    """A DFlash drafter with random weights that proposes two thirds of a text's tokens."""
 
     def __init__(self, model: DFlashModel, text: list[int]) -> None:
         self.options = DFlashOptions("random")
