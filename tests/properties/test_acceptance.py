@@ -7,11 +7,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tree_distributions import TreeDistributions
 
-from draftwood.core.interfaces import NodeDistributions, Verifier
+from draftwood.core.interfaces import Verifier
 from draftwood.core.options import Sampling
 from draftwood.core.proposals import Proposal
-from draftwood.core.tree import TokenTree
 from draftwood.core.values import Limits
 from draftwood.plugins.verifiers.match import Match
 from draftwood.plugins.verifiers.multi_round import MultiRound
@@ -26,29 +26,6 @@ from . import faults
 
 SEED, FORM = st.integers(0, 10_000), st.sampled_from(FORMS)
 DRAWN = ["sampled-chain", "sampled-iid", "sampled-without"]
-
-
-class TreeDistributions(NodeDistributions):
-    """The target's distribution at each node, to judge a tree without an engine."""
-
-    greedy, round = False, 0
-
-    def __init__(self, seed: int, tree: TokenTree) -> None:
-        target = toy_target(seed)
-        self.depths, self.size = tree.depth_list, len(tree)
-        self.rows = [
-            target.logits((*PROMPT, *(tree.token_list[i] for i in tree.path(node)[1:]))).exp()
-            for node in range(len(tree))
-        ]
-
-    def probs(self, node: int) -> torch.Tensor:
-        return self.rows[node]
-
-    def argmax(self, node: int) -> int:
-        return int(self.rows[node].argmax())
-
-    def position(self, node: int) -> int:
-        return 10 + self.depths[node]
 
 
 def proposal_of(form: Any, seed: int) -> Proposal:

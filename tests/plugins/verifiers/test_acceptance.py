@@ -6,9 +6,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tree_distributions import TreeDistributions
 
 from draftwood.core.errors import RequestError
-from draftwood.core.interfaces import NodeDistributions
 from draftwood.core.randomness import Seeded
 from draftwood.core.registry.plugin import VerifierTraits
 from draftwood.core.tree import TokenTree
@@ -17,37 +17,13 @@ from draftwood.plugins.verifiers.acceptance import EXPECTATIONS, expected_accept
 from draftwood.plugins.verifiers.host_rules import HOST_RULES
 from draftwood.plugins.verifiers.register import draftwood_register_verifiers
 from draftwood.plugins.verifiers.rules import RULE_DRAWS
-from draftwood.testing import Enumerating, outcomes, toy_proposal, toy_target
+from draftwood.testing import Enumerating, outcomes, toy_proposal
 from draftwood.testing.toy_pipelines import (
     EVERY_TREE,
     MIXTURE_TREES,
     PROMPT,
     ToyPipeline,
 )
-
-
-class TreeDistributions(NodeDistributions):
-    """The toy target's distribution at each node of a tree."""
-
-    greedy, round = False, 0
-
-    def __init__(self, seed: int, tree: TokenTree) -> None:
-        target = toy_target(seed)
-        self.depths, self.size = tree.depth_list, len(tree)
-        self.rows = [
-            target.logits((*PROMPT, *(tree.token_list[i] for i in tree.path(node)[1:]))).exp()
-            for node in range(len(tree))
-        ]
-
-    def probs(self, node: int) -> torch.Tensor:
-        return self.rows[node]
-
-    def argmax(self, node: int) -> int:
-        return int(self.rows[node].argmax())
-
-    def position(self, node: int) -> int:
-        return 10 + self.depths[node]
-
 
 CASES = [
     (form, tree, rule)
