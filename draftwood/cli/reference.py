@@ -24,16 +24,7 @@ from draftwood.core.config.pipeline import (
 )
 from draftwood.core.config.structure import describe
 from draftwood.core.registry.loader import load_plugins
-from draftwood.core.registry.option_types import (
-    Either,
-    Many,
-    Nested,
-    Null,
-    Row,
-    Shape,
-    fields_of,
-    meanings,
-)
+from draftwood.core.registry.option_types import fields_of, meanings, nested_options
 from draftwood.core.registry.plugin import Kind
 from draftwood.training.config import TRAININGS
 
@@ -50,8 +41,10 @@ Written by `make docs` from the code; a test keeps it current. Each command also
 | 0 | ok |
 | 1 | a check failed: pipelines of `demo` or `bench` gave other tokens than plain decoding, \
 `doctor` found something missing |
-| 2 | bad input: an argument, a pipeline, a plugin or a checkpoint; told on standard error |
+| 2 | bad input: an argument, a pipeline, a plugin or a checkpoint; or standard output that cannot \
+be written; told on standard error |
 | 130 | interrupted |
+| 141 | the reader of standard output has left |
 
 ## Builtin pipelines
 
@@ -182,21 +175,8 @@ def _rows(options: type, prefix: str = "") -> Iterator[dict[str, str]]:
             "default": _default(attribute.default),
             "meaning": _cell(texts.get(name, "")),
         }
-        for nested in _nested(shape):
+        for nested in nested_options(shape):
             yield from _rows(nested, f"{prefix}{name}.")
-
-
-def _nested(shape: Shape) -> list[type]:
-    """The options classes inside a shape."""
-    match shape:
-        case Nested(type=options):
-            return [options]
-        case Many(item=item):
-            return _nested(item)
-        case Row(items=members) | Either(members=members):
-            return [cls for member in members if member != Null() for cls in _nested(member)]
-        case _:
-            return []
 
 
 def _default(value: Any) -> str:

@@ -5,9 +5,11 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from attrs import evolve
+
 from draftwood.core.assets import resolve
 from draftwood.core.config.compose import check_composition
-from draftwood.core.config.pipeline import PipelineConfig, TargetConfig, load_config
+from draftwood.core.config.pipeline import PipelineConfig, TargetConfig, load_config, target_config
 from draftwood.core.generation import Pipeline
 from draftwood.core.interfaces import Target
 from draftwood.core.registry.loader import installed
@@ -29,7 +31,8 @@ def load_pipeline(
     Args:
         source: What to load.
         settings: Overrides, such as "tree.max_nodes=64".
-        target: A model or `Target` to use instead of the document's, with its `tokenizer`.
+        target: A model or `Target` to use instead of the document's, with its `tokenizer`; or a
+            folder, hub name or "builtin" to load instead.
         tokenizer: To use instead of the target's.
         registry: The plugins to choose from; the installed ones by default.
         clock: Seconds; the only source of time.
@@ -46,6 +49,8 @@ def load_pipeline(
         config = source
     else:
         config = load_config(source, settings, registry=registry, target_given=target is not None)
+    if isinstance(target, (str, Path)):
+        config, target = evolve(config, target=target_config(target)), None
     check_composition(config, registry)
     if target is None:
         assert config.target is not None

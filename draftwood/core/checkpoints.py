@@ -1,6 +1,8 @@
 """Where a drafter's checkpoint is: bundled, in a folder, or on the hub. Torch-free."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 from draftwood.core.assets import Part, resolve
 from draftwood.core.errors import CheckpointError
@@ -8,6 +10,7 @@ from draftwood.core.hub import cached_file, cached_only
 
 WEIGHTS = ["*.json", "*.safetensors"]
 PICKLES = ["*.bin", "*.pt", "*.pth"]
+MAX_CONFIG_BYTES = 1 << 26
 
 
 def config_file(
@@ -30,6 +33,27 @@ def config_file(
             raise CheckpointError(f"{location} has no config.json: it is not a drafter checkpoint")
         return path
     return cached_file(location, revision)
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The values of a config.json.
+
+    Raises:
+        CheckpointError: It cannot be read, is not JSON, or is not an object.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_CONFIG_BYTES + 1)
+        if len(content) > MAX_CONFIG_BYTES:
+            raise CheckpointError(f"{path}: larger than {MAX_CONFIG_BYTES} bytes")
+        values = json.loads(content.decode("utf-8-sig"))
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from error
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path}: not JSON ({error})") from error
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{path}: a JSON object is expected")
+    return values
 
 
 def fetch(

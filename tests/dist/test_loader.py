@@ -157,8 +157,16 @@ def test_duplicate_name_is_an_error_that_names_both(site, install):
     install("b-spec", version="2.0")
     registry = load(site)
     assert {(line.status, line.cause) for line in registry.records} == {
-        ("duplicate", "also registered by 'b-spec 2.0'"),
-        ("duplicate", "also registered by 'a-spec 1.0'"),
+        (
+            "duplicate",
+            "also registered by 'b-spec 2.0'; none is used: "
+            "DRAFTWOOD_DISABLE_PLUGINS=a-spec leaves the other",
+        ),
+        (
+            "duplicate",
+            "also registered by 'a-spec 1.0'; none is used: "
+            "DRAFTWOOD_DISABLE_PLUGINS=b-spec leaves the other",
+        ),
     }
     with pytest.raises(PluginError) as error:
         registry.get(Kind.DRAFTER, "echo")

@@ -4,27 +4,50 @@ Parts that are valid one by one can still be wrong together: a verifier that is 
 tree's draws would change the output. The check reads traits and config.json files only.
 """
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import attrs
 
 from draftwood.core import assets
+from draftwood.core.checkpoints import read_config
 from draftwood.core.config.pipeline import PipelineConfig, TargetConfig
-from draftwood.core.errors import CompositionError, DraftwoodError, Problem
+from draftwood.core.errors import CheckpointError, CompositionError, DraftwoodError, Problem
+from draftwood.core.hub import cached_file
 from draftwood.core.kernels.available import interpreting
 from draftwood.core.registry.loader import installed
 from draftwood.core.registry.plugin import Kind
 from draftwood.core.registry.registry import Registry
 
+ATTENTION_LAYERS = ("full_attention", "sliding_attention")
+"""Kinds of layers whose state can be rolled back, by the names of `layer_types`."""
+
+RECURRENT = frozenset(
+    (
+        "bamba",
+        "falcon_h1",
+        "falcon_mamba",
+        "granitemoehybrid",
+        "jamba",
+        "mamba",
+        "mamba2",
+        "nemotron_h",
+        "recurrent_gemma",
+        "rwkv",
+        "xlstm",
+        "zamba",
+        "zamba2",
+    )
+)
+"""Model types that keep a recurrent state whatever their `layer_types` say."""
+
 
 def check_composition(config: PipelineConfig, registry: Registry | None = None) -> None:
     """Refuse a pipeline whose parts do not work together.
 
-    Reads the target's config.json if it is a folder or bundled; the sizes of a hub model are
-    checked when it loads.
+    Reads the target's config.json if it is on this machine; any other model is checked when it
+    loads.
 
     Args:
         config: The pipeline.
@@ -45,7 +68,8 @@ def check_composition(config: PipelineConfig, registry: Registry | None = None) 
     for check in (_draws, _forms, _device, _kernels, _graphs):
         problems += check(config, traits, registry)
     if config.target is not None:
-        problems += _sizes(config, config.target, traits)
+        refused, values = _target(config, config.target)
+        problems += refused or _sizes(config, config.target, traits, values)
     if problems:
         raise CompositionError(problems)
 
@@ -197,18 +221,70 @@ def _graphs(config: PipelineConfig, traits: dict[Kind, Any], registry: Registry)
     return [Problem(config.source, "runtime.graphs", message, (hint,))]
 
 
-def _sizes(config: PipelineConfig, target: TargetConfig, traits: dict[Kind, Any]) -> list[Problem]:
-    """The drafter fits the target's depth, width and vocabulary, and taps layers that exist."""
+def _target(config: PipelineConfig, target: TargetConfig) -> tuple[list[Problem], dict[str, Any]]:
+    """Whether the target's config.json is that of a model that can be a target, and its values.
+
+    It is read from a folder, a bundled model or the hub's cache; nothing is downloaded.
+    """
     try:
-        folder = assets.resolve(target.model, "target")
+        path = _target_config(target)
+        values = {} if path is None else read_config(path)
     except DraftwoodError as error:
-        return [_problem(config.source, "target.model", error)]
+        return [_problem(config.source, "target.model", error)], {}
+    text = values.get("text_config")
+    values = {**values, **text} if isinstance(text, dict) else values
+    if values and (reason := _refusal(values)):
+        return [Problem(config.source, "target.model", f"{target.model}: {reason}")], values
+    return [], values
+
+
+def _target_config(target: TargetConfig) -> Path | None:
+    """The target's config.json; None if it is not on this machine, or is inside a GGUF file."""
+    location = assets.resolve(target.model, "target")
+    if target.gguf_file or str(location).endswith(".gguf"):
+        return None
+    if not isinstance(location, Path) and not Path(location).is_dir():
+        try:
+            return cached_file(location, target.revision)
+        except ImportError:  # without huggingface_hub, which comes with transformers
+            return None
+    path = Path(location) / "config.json"
+    if not path.is_file():
+        raise CheckpointError(f"{location} has no config.json: it is not a model's folder")
+    return path
+
+
+def _refusal(values: Mapping[str, Any]) -> str | None:
+    """Why a model with this config.json cannot be a target; None where only its code can say."""
+    kind, layers = values.get("model_type"), values.get("layer_types")
+    if values.get("is_encoder_decoder"):
+        return "it is an encoder-decoder; a target is a decoder alone"
+    if str(kind) in RECURRENT:
+        return f"{kind} keeps a recurrent state, which cannot be rolled back to an accepted prefix"
+    listed = set(map(str, layers)) if isinstance(layers, list) else set()
+    if unsupported := sorted(listed - set(ATTENTION_LAYERS)):
+        return (
+            f"it has layers of kind {', '.join(unsupported)}; only "
+            f"{' and '.join(ATTENTION_LAYERS)} can be rolled back and masked as trees"
+        )
+    names = values.get("architectures")
+    heads = [str(name).partition("For")[2] for name in names] if isinstance(names, list) else []
+    if heads and all(heads) and not set(heads) & {"CausalLM", "ConditionalGeneration"}:
+        return f"{', '.join(map(str, names or ()))} is no causal language model"
+    return None
+
+
+def _sizes(
+    config: PipelineConfig,
+    target: TargetConfig,
+    traits: dict[Kind, Any],
+    values: Mapping[str, Any],
+) -> list[Problem]:
+    """The drafter fits the target's depth, width and vocabulary, and taps layers that exist."""
     drafter = traits.get(Kind.DRAFTER)
     if drafter is None or config.drafter is None:
         return []
-    if not isinstance(folder, Path) or not (folder / "config.json").is_file():
-        return []
-    sizes = _read_sizes(folder / "config.json")
+    sizes = _read_sizes(values)
     where, use = config.drafter.where, config.drafter.use
     problems = []
     layers = sizes.get("layers")
@@ -231,20 +307,18 @@ def _sizes(config: PipelineConfig, target: TargetConfig, traits: dict[Kind, Any]
     return problems
 
 
-def _read_sizes(path: Path) -> dict[str, int]:
+def _read_sizes(values: Mapping[str, Any]) -> dict[str, int]:
     """Layers, hidden size and vocabulary of a config.json, as far as it has them."""
-    read = json.loads(path.read_text(encoding="utf-8"))
-    read = {**read, **read.get("text_config", {})}
     names = {
         "layers": ("num_hidden_layers", "n_layer"),
         "hidden size": ("hidden_size", "n_embd"),
         "vocabulary": ("vocab_size",),
     }
     return {
-        ours: read[theirs]
+        ours: values[theirs]
         for ours, choices in names.items()
         for theirs in choices
-        if isinstance(read.get(theirs), int)
+        if isinstance(values.get(theirs), int)
     }
 
 

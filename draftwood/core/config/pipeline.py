@@ -220,6 +220,15 @@ def load_config(
     return config if config.drafter is None else _with_defaults(config, registry)
 
 
+def target_config(model: str | Path) -> TargetConfig:
+    """The target that a caller names: a folder, a hub name, or `builtin`.
+
+    Raises:
+        ConfigError: There is no such folder.
+    """
+    return as_options(TargetConfig, from_python({"model": model}, "target"))
+
+
 def load_options(
     cls: type[T], source: str | Path | Mapping[str, Any], settings: Iterable[str] = ()
 ) -> T:

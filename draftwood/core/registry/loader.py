@@ -8,7 +8,7 @@ distribution, its version and the cause, and every other plugin still works.
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import Distribution, EntryPoint, distributions
@@ -170,7 +170,9 @@ class _Collector:
             ]
             status, cause = "ok", None
             if rivals:
-                status, cause = "duplicate", f"also registered by {listed(rivals)}"
+                sources = [entry.source, *rivals]
+                status = "duplicate"
+                cause = f"also registered by {listed(rivals)}; {_winner(sources)}"
             records.append(
                 PluginRecord.of(entry.kind, entry.plugin.name, entry.source, status, cause)
             )
@@ -180,6 +182,15 @@ class _Collector:
             tuple(self.observers),
             tuple(self.command_hooks),
         )
+
+
+def _winner(sources: Sequence[PluginSource]) -> str:
+    """Which of the distributions that register one name is used, and how to use another one."""
+    removable = next((s for s in sources if not s.bundled), sources[-1])
+    switch = f"DRAFTWOOD_DISABLE_PLUGINS={removable.distribution} leaves the other"
+    if winner := next((source for source in sources if source.bundled), None):
+        return f"builtin pipelines use that of {winner}, other files none: {switch}"
+    return f"none is used: {switch}"
 
 
 @frozen

@@ -168,7 +168,7 @@ def faults(cls: object, inside: tuple[type, ...] = ()) -> list[str]:
         if attribute.converter is not None:
             found.append(f"{where}: has a converter; use a validator")
         try:
-            nested = _nested(shape_of(hints[attribute.name]))
+            nested = nested_options(shape_of(hints[attribute.name]))
         except TypeError as error:
             found.append(f"{where}: {error}")
             continue
@@ -189,14 +189,14 @@ def _is_frozen(cls: type) -> bool:
     return False
 
 
-def _nested(shape: Shape) -> list[type]:
-    """The attrs classes directly inside a shape."""
+def nested_options(shape: Shape) -> list[type]:
+    """The options classes directly inside a shape."""
     match shape:
         case Nested(type=cls):
             return [cls]
         case Many(item=item):
-            return _nested(item)
+            return nested_options(item)
         case Row(items=members) | Either(members=members):
-            return [cls for member in members for cls in _nested(member)]
+            return [cls for member in members for cls in nested_options(member)]
         case _:
             return []

@@ -1,15 +1,40 @@
 """Reads config.json of drafter checkpoints; errors name the file and the key. Imports no torch."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
 from attrs import field, frozen
 
+from draftwood.core import checkpoints
 from draftwood.core.errors import CheckpointError
 
 ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh")
+
+MAX_INTEGER = 2**31 - 1
+"""Upper bound of every size: a larger one is a damaged file."""
+
+MAX_COUNTS = dict.fromkeys(
+    ("num_hidden_layers", "block_size", "num_branches", "branches", "num_target_layers"), 4096
+)
+"""Upper bounds of what is counted out one by one."""
+
+
+@contextmanager
+def readable(source: str) -> Iterator[None]:
+    """Turn what a value of the wrong kind raises inside into a CheckpointError.
+
+    Keys with typed access name themselves; this is for all others.
+
+    Args:
+        source: The file, for the message.
+    """
+    try:
+        yield
+    except (TypeError, AttributeError, ArithmeticError, ValueError, LookupError) as error:
+        cause = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        raise CheckpointError(f"{source}: a value is of the wrong kind ({cause})") from error
 
 
 def read_config(path: Path | str) -> tuple[dict[str, Any], str]:
@@ -24,15 +49,7 @@ def read_config(path: Path | str) -> tuple[dict[str, Any], str]:
     path = Path(path)
     if path.is_dir():
         path = path / "config.json"
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from error
-    except ValueError as error:
-        raise CheckpointError(f"{path}: not JSON ({error})") from error
-    if not isinstance(data, dict):
-        raise CheckpointError(f"{path}: a JSON object is expected")
-    return data, str(path)
+    return checkpoints.read_config(path), str(path)
 
 
 @frozen
@@ -81,6 +98,8 @@ class ConfigReader:
             raise self.error(key, f"missing; an integer >= {least} is required")
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise self.error(key, f"an integer >= {least} is expected, got {value!r}")
+        if value > (most := MAX_COUNTS.get(key, MAX_INTEGER)):
+            raise self.error(key, f"{value:.6g} is too large; at most {most}")
         return value
 
     def optional_integer(self, key: str, least: int = 0) -> int | None:
@@ -179,7 +198,9 @@ class DrafterConfig:
         Raises:
             CheckpointError: Names the file and the key that is missing or has a wrong value.
         """
-        return cls.from_mapping(*read_config(path))
+        data, source = read_config(path)
+        with readable(source):
+            return cls.from_mapping(data, source)
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], source: str = "config.json") -> Self:

@@ -6,6 +6,7 @@ and offsets, and then the tensors. A truncated download still has the whole head
 
 import json
 import math
+import operator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from draftwood.core.errors import CheckpointError
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLE = "pytorch_model.bin"
+MAX_HEADER_BYTES = 100_000_000
+"""The limit of the safetensors library itself."""
 
 WIDTHS = {
     **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2"), 1),
@@ -46,7 +49,7 @@ def weight_files(folder: Path) -> list[Path]:
         return []
     try:
         shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise CheckpointError(f"{index}: no weight_map of tensor to file ({error!r})") from error
     if missing := [shard for shard in shards if not (folder / shard).is_file()]:
         raise CheckpointError(f"{folder}: {INDEX} names missing files: {', '.join(missing)}")
@@ -63,16 +66,17 @@ def read_header(path: Path) -> dict[str, Entry]:
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
-        if size < 8 or length > size - 8:
+        if size < 8 or length > min(size - 8, MAX_HEADER_BYTES):
             raise CheckpointError(f"{path}: not a safetensors file, or truncated in its header")
         try:
             header: dict[str, Any] = json.loads(file.read(length))
             header.pop("__metadata__", None)
             offsets = sorted((*entry["data_offsets"], name) for name, entry in header.items())
             entries = {
-                name: Entry(entry["dtype"], tuple(entry["shape"])) for name, entry in header.items()
+                name: Entry(str(entry["dtype"]), tuple(map(operator.index, entry["shape"])))
+                for name, entry in header.items()
             }
-        except (ValueError, KeyError, AttributeError, TypeError) as error:
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
             raise CheckpointError(f"{path}: not a safetensors header ({error!r})") from error
     at = 0
     for begin, end, name in offsets:

@@ -8,7 +8,12 @@ import torch
 from attrs import asdict, frozen
 
 from draftwood.core.errors import CheckpointError
-from draftwood.plugins.drafters.common.config import DrafterConfig, read_config, target_vocab_size
+from draftwood.plugins.drafters.common.config import (
+    DrafterConfig,
+    read_config,
+    readable,
+    target_vocab_size,
+)
 from draftwood.plugins.drafters.common.headers import read_headers
 from draftwood.plugins.drafters.common.model import DrafterModel
 from draftwood.plugins.drafters.common.weights import outlines
@@ -81,8 +86,9 @@ def describe(folder: Path) -> Description:
         CheckpointError: There is no readable config.json, or it is of no known kind.
     """
     data, source = read_config(folder)
-    format_, algorithm = identify(data, source)
-    name = _target_name(data)
+    with readable(source):
+        format_, algorithm = identify(data, source)
+        name = _target_name(data)
     if algorithm == "causal_lm":
         return _language_model(data, source, name)
     model_class = MODELS.get(algorithm)
@@ -90,7 +96,8 @@ def describe(folder: Path) -> Description:
         if model_class is None:
             key = "model_type" if format_ == "transformers" else "speculators_model_type"
             raise CheckpointError(f"{source}: {key}: {algorithm!r} is not supported")
-        config: Any = model_class.config_class.from_mapping(data, source)
+        with readable(source):
+            config: Any = model_class.config_class.from_mapping(data, source)
     except CheckpointError as error:
         return Description(format_, algorithm, Pairing(name), problems=(str(error),))
     block = isinstance(config, DFlashConfig)
@@ -143,7 +150,8 @@ def _language_model(data: Mapping[str, Any], source: str, name: str | None) -> D
     """A model for `draft_model`; its tokenizer decides which targets it fits."""
     problems, vocabulary = [], None
     try:
-        size = target_vocab_size(data, source)
+        with readable(source):
+            size = target_vocab_size(data, source)
         vocabulary = Mapped(size, size)
     except CheckpointError as error:
         problems.append(str(error))
@@ -165,6 +173,9 @@ def _problems(folder: Path, model_class: type[DrafterModel], config: DrafterConf
             model_class(config).load_published(tensors, folder)
     except CheckpointError as error:
         problems.append(str(error))
+    except (RuntimeError, TypeError, ValueError, ArithmeticError) as error:
+        reason = str(error).partition("\n")[0]
+        problems.append(f"{config.source}: no model has these sizes ({reason})")
     if not getattr(config, "target_layer_ids", None):
         problems.append(f"{config.source}: {UNTAPPED}; a pipeline must set drafter.taps")
     return problems
