@@ -1,13 +1,14 @@
 """Compiles kernels for GPUs that this machine does not have, and reads what they take there.
 
 `compile_ahead` uses a process of its own: with `TRITON_INTERPRET` set, imported kernels are
-interpreted and cannot be compiled. This file is the program of that process: it reads jobs as JSON
-lines and prints one line of resources for each.
+interpreted and cannot be compiled. This file is the program of that process: it reads pickled jobs
+and prints one JSON line of resources for each.
 """
 
 import importlib
 import json
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -58,16 +59,18 @@ class Job:
     Attributes:
         kernel: "package.module:function".
         chip: A key of CHIPS.
-        signature: Triton's type of each argument that is no constexpr, such as "*fp16" or "i32".
+        signature: Triton's type of each argument that is no constexpr, such as "*fp16" or "i32";
+            a named tuple of types for a group.
         constants: The constexprs.
         options: num_warps, num_stages and the like. enable_fp_fusion is required: whether a product
             is rounded before it is added is part of what a kernel computes.
-        aligned: Arguments that are multiples of 16 (of pointers, their addresses).
+        aligned: Arguments that are multiples of 16 (of pointers, their addresses; of groups, the
+            addresses of all their pointers).
     """
 
     kernel: str
     chip: str
-    signature: Mapping[str, str]
+    signature: Mapping[str, Any]
     constants: Mapping[str, Any]
     options: Mapping[str, Any]
     aligned: Sequence[str] = ()
@@ -102,20 +105,18 @@ def compile_ahead(jobs: Iterable[Job]) -> list[Built]:
     Raises:
         RuntimeError: One does not compile; with the compiler's message.
     """
-    lines = "".join(json.dumps(asdict(job)) + "\n" for job in jobs)
     with tempfile.TemporaryDirectory() as cache:
         environment = {**os.environ, "TRITON_CACHE_DIR": cache}
         environment.pop("TRITON_INTERPRET", None)
         done = subprocess.run(
             [sys.executable, __file__],
-            input=lines,
+            input=pickle.dumps(list(jobs)),
             env=environment,
             capture_output=True,
-            text=True,
             check=False,
         )
     if done.returncode:
-        raise RuntimeError(f"ahead-of-time compilation failed:\n{done.stderr[-4000:]}")
+        raise RuntimeError(f"ahead-of-time compilation failed:\n{done.stderr.decode()[-4000:]}")
     return [Built(**json.loads(line)) for line in done.stdout.splitlines()]
 
 
@@ -138,7 +139,8 @@ def _compile(job: Job) -> Built:
     function = getattr(importlib.import_module(module), name)
     places = {argument: (place,) for place, argument in enumerate(function.arg_names)}
     types = {argument: job.signature.get(argument, "constexpr") for argument in places}
-    attributes = {places[name]: [["tt.divisibility", DIVISOR]] for name in job.aligned}
+    aligned = [path for name in job.aligned for path in _paths(places[name], types[name])]
+    attributes = {path: [["tt.divisibility", DIVISOR]] for path in aligned}
     chip = CHIPS[job.chip]
     compiled = triton.compile(
         ASTSource(function, types, dict(job.constants), attributes),
@@ -149,6 +151,13 @@ def _compile(job: Job) -> Built:
     registers, spills = read(compiled.asm)
     metadata = compiled.metadata
     return Built(metadata.shared, registers, spills, bool(metadata.enable_fp_fusion))
+
+
+def _paths(place: tuple[int, ...], types: Any) -> list[tuple[int, ...]]:
+    """An argument's own path, or those of a group's pointers."""
+    if not isinstance(types, tuple):
+        return [place]
+    return [(*place, i) for i, kind in enumerate(types) if kind.startswith("*")]
 
 
 def _nvidia_usage(asm: Mapping[str, Any]) -> tuple[int, int]:
@@ -186,5 +195,5 @@ def _number(pattern: str, text: str) -> int:
 
 
 if __name__ == "__main__":
-    for line in sys.stdin:
-        sys.stdout.write(json.dumps(asdict(_compile(Job(**json.loads(line))))) + "\n")
+    for each in pickle.load(sys.stdin.buffer):
+        sys.stdout.write(json.dumps(asdict(_compile(each))) + "\n")

@@ -14,7 +14,7 @@ from draftwood.core.tree import TokenTree
 from draftwood.core.values import Verdict
 from draftwood.plugins.verifiers.host_rules import HOST_RULES
 from draftwood.plugins.verifiers.options import TritonOptions
-from draftwood.plugins.verifiers.triton.judge.launch import Judging
+from draftwood.plugins.verifiers.triton.judge.launch import JudgeLaunch
 
 
 class Triton(Verifier):
@@ -69,10 +69,10 @@ class Triton(Verifier):
                 f"verifier triton draws on the device from keys, and {type(rng).__name__} has "
                 "none; use its `reference`, which makes the same decisions"
             )
-        judging = Judging(
+        launch = JudgeLaunch(
             distributions.scores(), distributions.sampling, tree, rng, distributions.position(0)
         )
-        count, bonus, near_ties, broken, *path = _read(judging.ruling(self.options.rule), tree)
+        count, bonus, near_ties, broken, *path = _read(launch.decide(self.options.rule), tree)
         accepted = path[:count]
         stop = next((i for i, node in enumerate(accepted) if distributions.ends(node)), None)
         if stop is not None:  # the kernel knows no stops: drop what it decided behind one

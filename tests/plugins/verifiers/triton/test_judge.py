@@ -18,27 +18,30 @@ from draftwood.core.tree import TokenTree
 from draftwood.core.values import Verdict
 from draftwood.plugins.verifiers.match import Match
 from draftwood.plugins.verifiers.multi_round import MultiRound
+from draftwood.plugins.verifiers.triton.judge.buffers import FilterBounds, JudgeBuffers
 from draftwood.plugins.verifiers.triton.judge.draws import log_noise
-from draftwood.plugins.verifiers.triton.judge.launch import Blocks, Judging
+from draftwood.plugins.verifiers.triton.judge.launch import Blocks, JudgeLaunch
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 POSITION = 3
 HISTORY = [0] * POSITION
-SMALL = Blocks(chunk=32, tile=16, wide=16, sifted=16)
+SMALL = Blocks(chunk=32, tile=16, wide=16, filter_tile=16)
 """So small that a vocabulary of 70 has three chunks and tiles that end inside it."""
 
 
-def ruled(
+def decided(
     logits: torch.Tensor,
     tree: TokenTree,
     sampling: Sampling,
     seed: int,
     rule: str = "match",
     blocks: Blocks = SMALL,
-    kind: type[Judging] = Judging,
+    buffer_type: type[JudgeBuffers] = JudgeBuffers,
 ) -> Verdict:
-    judging = kind(logits.to(DEVICE), sampling, tree, Seeded(seed), POSITION, blocks)
-    count, bonus, near_ties, broken, *path = judging.ruling(rule).tolist()
+    launch = JudgeLaunch(
+        logits.to(DEVICE), sampling, tree, Seeded(seed), POSITION, blocks, buffer_type
+    )
+    count, bonus, near_ties, broken, *path = launch.decide(rule).tolist()
     assert broken == -1
     return Verdict(tuple(path[:count]), bonus, near_ties)
 
@@ -86,7 +89,7 @@ def test_two_that_nearly_tie_are_decided_alike_or_counted(
         logits[0, first] = noise[first]
         logits[0, second] = noise[second] + side * distance
         sampling = Sampling(1.0)
-        mine = ruled(logits.float(), ROOT, sampling, 1)
+        mine = decided(logits.float(), ROOT, sampling, 1)
         assert mine.near_ties == counted
         wanted = {second if side > 0 else first} if not counted else {first, second}
         assert mine.bonus in wanted
@@ -112,7 +115,7 @@ def test_a_uniform_beside_its_probability_is_decided_alike_or_counted(
             [0, token], [-1, 0], [0, 1], [0.0, 0.0], Draws.CHAIN, q.float()[None]
         )
         logits = p.log().float().expand(2, -1).contiguous()
-        mine = ruled(logits, tree, Sampling(1.0), seed, "ratio")
+        mine = decided(logits, tree, Sampling(1.0), seed, "ratio")
         assert (mine.near_ties > 0) == bool(counted)
         if not counted:
             assert mine == by_reference(logits, tree, Sampling(1.0), seed, "ratio")
@@ -126,7 +129,7 @@ def test_a_mass_beside_top_p_is_decided_alike_or_counted(kept: int, side: int) -
     for distance, counted in ((1e-3, 0), (1e-6, 1)):
         top_p = sum((0.4, 0.3, 0.2)[:kept]) + side * distance
         sampling = Sampling(1.0, top_p=top_p)
-        mine = [ruled(logits, ROOT, sampling, seed) for seed in range(2)]
+        mine = [decided(logits, ROOT, sampling, seed) for seed in range(2)]
         assert all((verdict.near_ties > 0) == bool(counted) for verdict in mine)
         if not counted:
             assert mine == [by_reference(logits, ROOT, sampling, seed) for seed in range(2)]
@@ -134,15 +137,14 @@ def test_a_mass_beside_top_p_is_decided_alike_or_counted(kept: int, side: int) -
 
 def survivors(logits: torch.Tensor, sampling: Sampling) -> set[int]:
     """Which tokens the kernel keeps, from its bounds: each as the only one with any chance."""
-    judging = Judging(logits.to(DEVICE), sampling, ROOT, Seeded(0), POSITION, SMALL)
-    given, _ = judging._send([0])
-    peaks, _ = judging._peaks()
-    bounds, masses = judging._filters(peaks, given)
+    launch = JudgeLaunch(logits.to(DEVICE), sampling, ROOT, Seeded(0), POSITION, SMALL)
+    inputs, _ = launch._send([0])
+    bounds, masses = launch._filters(launch._row_max(), inputs)
     last, first, _ = bounds[0].tolist()
     row = logits[0].float()
     # As a GPU divides: by multiplying with the inverse.
-    cooling = torch.tensor(1 / sampling.temperature, dtype=torch.float32)
-    scores = (row - row.max()) * cooling if sampling.temperature != 1 else row
+    inverse_temperature = torch.tensor(1 / sampling.temperature, dtype=torch.float32)
+    scores = (row - row.max()) * inverse_temperature if sampling.temperature != 1 else row
     bits = (scores + 0.0).view(torch.int32).long()
     order = torch.where(bits < 0, -(bits & 0x7FFFFFFF) - 1, bits)
     away = (order.max() - order).tolist()
@@ -171,10 +173,10 @@ def test_filters_keep_what_the_hosts_keep_ties_included(sampling: Sampling) -> N
         assert survivors(logits, sampling) == set(wanted.isfinite().nonzero().flatten().tolist())
 
 
-class Poisoned(Judging):
-    """Memory that a kernel does not write shows."""
+class PoisonedBuffers(JudgeBuffers):
+    """Memory that no kernel writes is recognised by its values."""
 
-    def _new(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         poison = torch.nan if dtype.is_floating_point else -(2**40)
         return torch.full(shape, poison, dtype=dtype, device=DEVICE)
 
@@ -198,7 +200,7 @@ def test_across_chunks_and_tiles_from_poisoned_memory(
     tree = TREE if rule == "match" else drawn_tree(40, generator)
     logits = (torch.randn(6, 40, generator=generator) * 2).to(dtype)
     logits[:, 1:4] += 4  # so that drafts are accepted
-    mine = ruled(logits, tree, sampling, 1, rule, kind=Poisoned)
+    mine = decided(logits, tree, sampling, 1, rule, buffer_type=PoisonedBuffers)
     assert mine == by_reference(logits, tree, sampling, 1, rule)
     assert mine.near_ties == 0
 
@@ -207,7 +209,7 @@ def test_the_first_of_equal_logits_wins_in_whatever_chunk() -> None:
     for best in ([5, 40], [33, 34, 69], [15, 16]):
         logits = torch.zeros(1, 70)
         logits[0, best] = 1.0
-        assert ruled(logits, ROOT, Sampling(0.0), 0).bonus == best[0]
+        assert decided(logits, ROOT, Sampling(0.0), 0).bonus == best[0]
 
 
 def test_rows_may_lie_apart() -> None:
@@ -216,7 +218,7 @@ def test_rows_may_lie_apart() -> None:
     padded[:, :70] = torch.randn(6, 70, generator=torch.Generator().manual_seed(1)).to(DEVICE)
     view = padded[:, :70]
     wanted = by_reference(view.cpu(), TREE, Sampling(1.0), 2)
-    assert ruled(view, TREE, Sampling(1.0), 2) == wanted
+    assert decided(view, TREE, Sampling(1.0), 2) == wanted
 
 
 @pytest.mark.parametrize("rule", ["match", "multi_round"])
@@ -232,8 +234,8 @@ def test_a_row_without_a_distribution_counts_only_if_the_walk_reaches_it(
     for node, wanted in ((2, -1), (4, 4)):
         spoilt = logits.clone()
         spoilt[node] = bad
-        judging = Judging(spoilt.to(DEVICE), Sampling(1.0), tree, Seeded(0), POSITION, SMALL)
-        assert judging.ruling(rule)[3] == wanted
+        launch = JudgeLaunch(spoilt.to(DEVICE), Sampling(1.0), tree, Seeded(0), POSITION, SMALL)
+        assert launch.decide(rule)[3] == wanted
 
 
 @pytest.mark.parametrize(
@@ -254,7 +256,7 @@ def test_launches_depend_on_the_rule_alone(rule: str, sampling: Sampling, launch
                 [0, 1, 2], [-1, 0, 1], [0, 1, 2], [0.0] * 3, Draws.CHAIN, q[:2]
             )
         before = sum(LAUNCHES.counts().values())
-        ruled(torch.zeros(len(tree), vocab), tree, sampling, 0, rule)
+        decided(torch.zeros(len(tree), vocab), tree, sampling, 0, rule)
         assert sum(LAUNCHES.counts().values()) - before == launches
 
 
@@ -266,10 +268,11 @@ def test_draws_follow_the_distribution() -> None:
         [3] * size, list(range(-1, size - 1)), list(range(size)), [0.0] * size
     )
     logits = probs.log().expand(size, -1).contiguous()
-    judging = Judging(logits.to(DEVICE), Sampling(1.0), chain, Seeded(11), POSITION)
-    given, columns = judging._send([Seeded(11).key(POSITION + depth) for depth in range(size)])
-    peaks, _ = judging._peaks()
-    _, _, winners = judging._race(peaks, given, columns, given)
+    launch = JudgeLaunch(logits.to(DEVICE), Sampling(1.0), chain, Seeded(11), POSITION)
+    inputs, tree = launch._send([Seeded(11).key(POSITION + depth) for depth in range(size)])
+    row_max = launch._row_max()
+    filters = FilterBounds(inputs, row_max.maxima)
+    winners = launch._race(row_max, inputs, tree, filters).tokens
     seen = winners[:, 0].cpu().bincount(minlength=4)
     statistic = float(((seen - size * probs) ** 2 / (size * probs)).sum())
     assert statistic < 16.3  # exceeded once in a thousand, with three degrees of freedom

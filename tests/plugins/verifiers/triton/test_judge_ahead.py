@@ -7,29 +7,25 @@ import pytest
 from attrs import evolve
 from compile_ahead import CHIPS, NIGHTLY, Job, assert_fits, compile_ahead
 
-from draftwood.plugins.verifiers.triton.judge import launch
+from draftwood.plugins.verifiers.triton.judge import buffers, launch
 
 _PACKAGE = "draftwood.plugins.verifiers.triton.judge."
-_REAL = {"peaks", "bests", "seconds", "masses", "left", "q"}
-_SCALARS = {"stride", "vocab", "splits", "size", "q_stride"}
 _BLOCKS = launch.Blocks()
-_CHUNKS = {"CHUNK": _BLOCKS.chunk, "TILE": _BLOCKS.tile, "SPAN": 32}
-_WHOLE = {"TILE": _BLOCKS.wide, "SPAN": 32}
-_SAMPLED = {"TEMPERED": True, "GREEDY": False}
+_MODE = buffers.Mode(
+    chunk=_BLOCKS.chunk, tile=_BLOCKS.tile, span=32, double=False, tempered=True, greedy=False,
+    top_k=True, top_p=True, min_p=True,
+)  # fmt: skip
 
 KERNELS: dict[str, dict[str, Any]] = {
-    "rows:peaks_kernel": {"CHUNK": _BLOCKS.chunk, "TILE": _BLOCKS.tile},
-    "filters:filters_kernel": {
-        "TEMPERED": True, "BY_COUNT": True, "BY_MASS": True, "BY_FLOOR": True,
-        "TILE": _BLOCKS.sifted, "SPAN": 32,
-    },
-    "race:race_kernel": {"TEMPERED": True, "FILTERED": True, **_CHUNKS},
-    "walk:walk_kernel": {"GREEDY": False, "FILTERED": True, "NODES": 512},
-    "residual:residual_kernel": {**_SAMPLED, **_WHOLE},
-    "residual:accepted_walk_kernel": {"NODES": 512},
-    "residual:bonus_race_kernel": {**_SAMPLED, **_CHUNKS},
-    "residual:bonus_kernel": {"GREEDY": False, "SPAN": 32},
-}  # fmt: skip
+    "rows:row_max_kernel": {"MODE": _MODE},
+    "filters:filters_kernel": {"MODE": evolve(_MODE, tile=_BLOCKS.filter_tile)},
+    "race:race_kernel": {"MODE": _MODE},
+    "walk:match_walk_kernel": {"MODE": _MODE, "NODES": 512},
+    "residual:residual_kernel": {"MODE": evolve(_MODE, tile=_BLOCKS.wide)},
+    "walk:residual_walk_kernel": {"MODE": _MODE, "NODES": 512},
+    "residual:bonus_race_kernel": {"MODE": _MODE},
+    "residual:bonus_kernel": {"MODE": _MODE},
+}
 """The judge's kernels with their constants for up to 262k tokens (32 chunks) and trees of up to
 511 nodes, every filter on."""
 
@@ -37,26 +33,26 @@ KERNELS: dict[str, dict[str, Any]] = {
 def judge_job(chip: str, kernel: str, dtype: str = "bf16") -> Job:
     """One of KERNELS over logits of a dtype of Triton's."""
     module, _, name = kernel.partition(":")
-    place = _PACKAGE + module
-    arguments = getattr(import_module(place), name).arg_names
+    path = _PACKAGE + module
     constants = dict(KERNELS[kernel])
-    if "DOUBLE" in arguments:
-        constants["DOUBLE"] = dtype == "fp64"
-    types = {each: _type(each, name, dtype) for each in arguments if each not in constants}
-    pointers = tuple(each for each, kind in types.items() if kind.startswith("*"))
-    return Job(f"{place}:{name}", chip, types, constants, launch.options(name), pointers)
-
-
-def _type(argument: str, kernel: str, dtype: str) -> str:
-    if argument in _SCALARS:
-        return "i32"
-    if argument == "logits":
-        return f"*{dtype}"
-    if argument == "shares":
-        return "*fp64"
-    if argument in _REAL or (argument == "values" and kernel.startswith("bonus")):
-        return "*fp64" if dtype == "fp64" else "*fp32"
-    return "*i64"
+    constants["MODE"] = evolve(constants["MODE"], double=dtype == "fp64")
+    real = "*fp64" if dtype == "fp64" else "*fp32"
+    groups = {
+        "logits": buffers.Matrix(f"*{dtype}", "i32"),
+        "q": buffers.Matrix(real, "i32"),
+        "shape": buffers.Shape("i32", "i32", "i32"),
+        "tree": buffers.TreeColumns("*i64", "*i64", "*i64"),
+        "row_max": buffers.RowMax(real, "*i64"),
+        "max_values": real,
+        "filters": buffers.FilterBounds("*i64", real),
+        "race": buffers.Race(real, real, "*i64"),
+        "residuals": buffers.Residuals(real, "*fp64", "*i64"),
+        "bonus_race": buffers.BonusRace(real, "*i64"),
+    }
+    arguments = getattr(import_module(path), name).arg_names
+    types = {each: groups.get(each, "*i64") for each in arguments if each not in constants}
+    aligned = tuple(each for each in types if each != "shape")
+    return Job(f"{path}:{name}", chip, types, constants, launch.options(name), aligned)
 
 
 @pytest.mark.slow
@@ -76,7 +72,7 @@ def test_a_tile_too_wide_for_one_warp_spills() -> None:
     fits = judge_job("sm_90", "residual:bonus_race_kernel")
     wide = evolve(
         fits,
-        constants={**fits.constants, "TILE": 4096, "CHUNK": 4096},
+        constants={"MODE": evolve(fits.constants["MODE"], tile=4096, chunk=4096)},
         options={**fits.options, "num_warps": 1},
     )
     (built,) = compile_ahead([wide])

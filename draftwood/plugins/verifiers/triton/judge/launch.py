@@ -1,4 +1,4 @@
-"""From a tree and its scores to a verdict: which kernels run, and what they are given.
+"""Launches the kernels that decide about a tree.
 
 The number of launches depends on the rule and the filters alone: 2 for greedy, 3 for `match`, 4
 with filters; 6 for `ratio` and `multi_round` (5 greedy).
@@ -18,33 +18,44 @@ from draftwood.core.kernels.launches import LAUNCHES
 from draftwood.core.options import Sampling
 from draftwood.core.randomness import Seeded
 from draftwood.core.tree import TokenTree
+from draftwood.plugins.verifiers.triton.judge.buffers import (
+    FilterBounds,
+    JudgeBuffers,
+    Matrix,
+    Mode,
+    Race,
+    RowMax,
+    Shape,
+    TreeColumns,
+)
 from draftwood.plugins.verifiers.triton.judge.filters import filters_kernel
 from draftwood.plugins.verifiers.triton.judge.race import race_kernel
 from draftwood.plugins.verifiers.triton.judge.residual import (
-    accepted_walk_kernel,
     bonus_kernel,
     bonus_race_kernel,
     residual_kernel,
 )
-from draftwood.plugins.verifiers.triton.judge.rows import peaks_kernel
-from draftwood.plugins.verifiers.triton.judge.walk import walk_kernel
+from draftwood.plugins.verifiers.triton.judge.rows import row_max_kernel
+from draftwood.plugins.verifiers.triton.judge.walk import match_walk_kernel, residual_walk_kernel
 
 Rule = Literal["match", "ratio", "multi_round"]
 
 
 @frozen
 class Blocks:
-    """How a vocabulary is cut up, in tokens; powers of two.
+    """How kernels divide a vocabulary, in tokens; powers of two.
 
-    chunk: what one program of a row looks at, where each chunk of each row is a program; tile: of
-    which at a time. wide: at a time, where one program works through a whole row; sifted: the same
-    for the filters.
+    Attributes:
+        chunk: Tokens of one program where several share a row.
+        tile: Tokens that such a program processes at a time.
+        wide: Tokens at a time where one program processes a whole row.
+        filter_tile: The same in the filters.
     """
 
     chunk: int = 8192
     tile: int = 1024
     wide: int = 1024
-    sifted: int = 4096
+    filter_tile: int = 4096
 
     def within(self, vocab: int) -> "Blocks":
         """The same, no wider than the vocabulary."""
@@ -54,16 +65,16 @@ class Blocks:
 
 MARGINS = {torch.float64: 1e-12}
 MARGIN = 1e-5
-"""Relative distance below which two values of a race, or a uniform and the probability it is
-compared with, may change places by rounding: in float32, and in float64."""
+"""Relative distance below which rounding can swap two values of a race, or a uniform and the
+probability that it is compared with."""
 
 SETTINGS: dict[str, dict[str, Any]] = {
-    "peaks_kernel": {"num_warps": 4},
+    "row_max_kernel": {"num_warps": 4},
     "filters_kernel": {"num_warps": 8},
     "race_kernel": {"num_warps": 4},
-    "walk_kernel": {"num_warps": 4},
+    "match_walk_kernel": {"num_warps": 4},
     "residual_kernel": {"num_warps": 8},
-    "accepted_walk_kernel": {"num_warps": 4},
+    "residual_walk_kernel": {"num_warps": 4},
     "bonus_race_kernel": {"num_warps": 4},
     "bonus_kernel": {"num_warps": 1},
 }
@@ -82,20 +93,17 @@ def margin(dtype: torch.dtype) -> float:
 
 
 @frozen(eq=False)
-class Columns:
-    """A tree on the judge's device: (N+1,) int64 each."""
+class JudgeLaunch:
+    """The launches of one round.
 
-    tokens: Tensor
-    parents: Tensor
-    depths: Tensor
-
-
-@frozen(eq=False)
-class Judging:
-    """One round's work: allocate, launch, and return the ruling still on the device.
-
-    scores: (N+1, V) on the device, processors applied. tree: on the device or the host; drawn ones
-    carry q. draws: the verifier's stream. position: of the token after node 0.
+    Attributes:
+        scores: (N+1, V) logits on the device, after the logits processors.
+        sampling: The target's.
+        tree: On the device or the host; with q unless the rule is `match`.
+        draws: The verifier's stream.
+        position: Of the token after node 0.
+        blocks: How to divide the vocabulary.
+        buffer_type: Allocates the buffers.
     """
 
     scores: Tensor
@@ -104,112 +112,94 @@ class Judging:
     draws: Seeded
     position: int
     blocks: Blocks = field(factory=Blocks)
+    buffer_type: type[JudgeBuffers] = JudgeBuffers
 
-    def ruling(self, rule: Rule) -> Tensor:
-        """(4 + N+1,) int64, as `judge.walk` says."""
+    def decide(self, rule: Rule) -> Tensor:
+        """Launch a rule's kernels.
+
+        Returns:
+            (4 + N+1,) int64 on the device, in the layout of `judge.buffers`.
+        """
         return self._match() if rule == "match" else self._residual()
 
     def _match(self) -> Tensor:
         greedy = self.sampling.greedy
         keys = () if greedy else [self.draws.key(self.position + d) for d in range(self.size)]
-        given, columns = self._send(keys)
-        peaks, places = self._peaks()
+        inputs, tree = self._send(keys)
+        row_max = self._row_max()
+        filters = FilterBounds(inputs, row_max.maxima)  # not read without filters
+        if self._mode(1).filtered:
+            filters = self._filters(row_max, inputs)
         if greedy:
-            bounds, (bests, seconds, winners) = given, (peaks, peaks, places)
+            race = Race(row_max.maxima, row_max.maxima, row_max.tokens)
         else:
-            bounds = self._filters(peaks, given)[0] if self._filtered else given
-            bests, seconds, winners = self._race(peaks, given, columns, bounds)
-        ruling = self._new((4 + self.size,), torch.int64)
+            race = self._race(row_max, inputs, tree, filters)
+        decision = self._buffers.decision()
         self._launch(
-            walk_kernel, (1,),
-            columns.tokens, columns.parents, given, peaks, bounds, bests, seconds, winners,
-            ruling, self.size, self.splits,
-            GREEDY=greedy, FILTERED=not greedy and self._filtered,
-            DOUBLE=self._double, NODES=triton.next_power_of_2(self.size),
+            match_walk_kernel, (1,),
+            tree, inputs, row_max.maxima, filters.bounds, race, decision, self.shape,
+            MODE=self._mode(self._cut.tile), NODES=self._nodes,
         )  # fmt: skip
-        return ruling
+        return decision
 
     def _race(
-        self, peaks: Tensor, given: Tensor, columns: Columns, bounds: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Of each chunk of each row the best value, the second best, and the best one's token."""
-        bests, seconds = (self._new(peaks.shape, self._real) for _ in range(2))
-        winners = self._new(peaks.shape, torch.int64)
+        self, row_max: RowMax, inputs: Tensor, tree: TreeColumns, filters: FilterBounds
+    ) -> Race:
+        race = self._buffers.race()
         self._launch(
-            race_kernel, (self.size, self.splits),
-            self.scores, self.scores.stride(0), peaks, given, columns.depths, bounds,
-            bests, seconds, winners, self.vocab, self.splits,
-            TEMPERED=self._tempered, FILTERED=self._filtered,
-            CHUNK=self._cut.chunk, TILE=self._cut.tile, SPAN=self._span, DOUBLE=self._double,
+            race_kernel, (self.size, self.shape.splits),
+            self._logits, row_max, inputs, tree.depths, filters, race, self.shape,
+            MODE=self._mode(self._cut.tile),
         )  # fmt: skip
-        return bests, seconds, winners
+        return race
 
     def _residual(self) -> Tensor:
-        greedy, tree = self.sampling.greedy, self.tree
-        given, columns = self._send([*self._uniforms(), *self._bonus_keys()])
-        peaks, places = self._peaks()
-        if greedy:
-            bounds = torch.zeros(self.size, 3, dtype=torch.int64, device=self.scores.device)
-            masses = peaks
+        buffers, shape, device = self._buffers, self.shape, self.scores.device
+        inputs, tree = self._send([*self._uniforms(), *self._bonus_keys()])
+        row_max = self._row_max()
+        if self.sampling.greedy:
+            bounds = torch.zeros(self.size, 3, dtype=torch.int64, device=device)
+            filters = FilterBounds(bounds, row_max.maxima)
         else:
-            bounds, masses = self._filters(peaks, given)
-        left = self._new((self.size, self.vocab), self._real)
-        shares = self._new((self.size, 2), torch.float64)
-        flags = self._new((self.size,), torch.int64)
-        q = self.scores if tree.q is None else tree.q.to(self.scores.device)
-        modes = {"TEMPERED": self._tempered, "GREEDY": greedy, "DOUBLE": self._double}
+            filters = self._filters(row_max, inputs)
+        residuals, decision, race = buffers.residuals(), buffers.decision(), buffers.bonus_race()
+        q = self.scores if self.tree.q is None else self.tree.q.to(device)
+        mode = self._mode(self._cut.tile)
         self._launch(
             residual_kernel, (self.size,),
-            self.scores, self.scores.stride(0), peaks, places, given, columns.tokens,
-            columns.parents, q, q.stride(0), bounds, masses, left, shares, flags,
-            self.size, self.vocab, self.splits, **modes, TILE=self._cut.wide, SPAN=self._span,
-        )  # fmt: skip
-        ruling = self._new((4 + self.size,), torch.int64)
-        self._launch(
-            accepted_walk_kernel, (1,),
-            columns.parents, peaks, flags, bounds, ruling, self.size, self.splits,
-            DOUBLE=self._double, NODES=triton.next_power_of_2(self.size),
-        )  # fmt: skip
-        values = self._new((4, self.splits), self._real)
-        winners = self._new((self.splits,), torch.int64)
-        self._launch(
-            bonus_race_kernel, (self.splits,),
-            self.scores, self.scores.stride(0), peaks, places, given, bounds, masses, left,
-            shares, ruling, values, winners, self.size, self.vocab, self.splits,
-            **modes, CHUNK=self._cut.chunk, TILE=self._cut.tile, SPAN=self._span,
+            self._logits, row_max, inputs, tree, Matrix(q, q.stride(0)), filters, residuals, shape,
+            MODE=self._mode(self._cut.wide),
         )  # fmt: skip
         self._launch(
-            bonus_kernel, (1,), values, winners, ruling, self.splits,
-            GREEDY=greedy, SPAN=self._span,
+            residual_walk_kernel, (1,),
+            tree.parents, row_max.maxima, residuals.flags, filters.bounds, decision, shape,
+            MODE=mode, NODES=self._nodes,
         )  # fmt: skip
-        return ruling
+        self._launch(
+            bonus_race_kernel, (shape.splits,),
+            self._logits, row_max, inputs, filters, residuals, decision, race, shape, MODE=mode,
+        )  # fmt: skip
+        self._launch(bonus_kernel, (1,), race, decision, shape, MODE=mode)
+        return decision
 
-    def _peaks(self) -> tuple[Tensor, Tensor]:
-        peaks = self._new((self.size, self.splits), self._real)
-        places = self._new((self.size, self.splits), torch.int64)
-        self._launch(
-            peaks_kernel, (self.size, self.splits),
-            self.scores, self.scores.stride(0), peaks, places, self.vocab, self.splits,
-            CHUNK=self._cut.chunk, TILE=self._cut.tile, DOUBLE=self._double,
-        )  # fmt: skip
-        return peaks, places
+    def _row_max(self) -> RowMax:
+        row_max = self._buffers.row_max()
+        grid = (self.size, self.shape.splits)
+        mode = self._mode(self._cut.tile)
+        self._launch(row_max_kernel, grid, self._logits, row_max, self.shape, MODE=mode)
+        return row_max
 
-    def _filters(self, peaks: Tensor, given: Tensor) -> tuple[Tensor, Tensor]:
-        bounds = self._new((self.size, 3), torch.int64)
-        masses = self._new((self.size,), self._real)
-        by_count, by_mass, by_floor = self._cuts
+    def _filters(self, row_max: RowMax, inputs: Tensor) -> FilterBounds:
+        filters = self._buffers.filter_bounds()
         self._launch(
-            filters_kernel, (self.size,),
-            self.scores, self.scores.stride(0), peaks, given, bounds, masses,
-            self.vocab, self.splits, TEMPERED=self._tempered,
-            BY_COUNT=by_count, BY_MASS=by_mass, BY_FLOOR=by_floor,
-            DOUBLE=self._double, TILE=self._cut.sifted, SPAN=self._span,
+            filters_kernel, (self.size,), self._logits, row_max, inputs, filters, self.shape,
+            MODE=self._mode(self._cut.filter_tile),
         )  # fmt: skip
-        return bounds, masses
+        return filters
 
     def _uniforms(self) -> list[int]:
-        """For each node the bits of the uniform that decides about it: the draw of its parent's
-        position with its own number among its siblings."""
+        """For each node the bits of its uniform, from its parent's position and its own number
+        among its siblings."""
         uniforms = [0] * self.size
         depths = self.tree.depth_list
         for parent, children in enumerate(self.tree.children):
@@ -223,78 +213,69 @@ class Judging:
         pairs = zip(self.tree.depth_list, self.tree.children, strict=True)
         return [self.draws.key(self.position + depth, len(below)) for depth, below in pairs]
 
-    def _send(self, draws: Sequence[int]) -> tuple[Tensor, Columns]:
-        """What the kernels are given, and the tree, in one copy to the device."""
+    def _send(self, draws: Sequence[int]) -> tuple[Tensor, TreeColumns]:
+        """The kernels' inputs and the tree, in one copy to the device."""
         chosen, tree, device = self.sampling, self.tree, self.scores.device
-        cooling = 1.0 if chosen.greedy else 1.0 / chosen.temperature
-        floats = (cooling, chosen.top_p or 1.0, chosen.min_p or 0.0)
-        write = _bits if self._double else _narrow_bits
+        inverse_temperature = 1.0 if chosen.greedy else 1.0 / chosen.temperature
+        floats = (inverse_temperature, chosen.top_p or 1.0, chosen.min_p or 0.0)
+        write = _bits if self.scores.dtype is torch.float64 else _narrow_bits
         header = [*map(write, (*floats, margin(self.scores.dtype))), chosen.top_k or 0]
         words = [*header, *map(_signed, draws)]
         if tree.tokens.device == device and not devices.reads_without_sync(device):
             return (
                 torch.tensor(words).to(device, non_blocking=True),
-                Columns(tree.tokens, tree.parents, tree.depths),
+                TreeColumns(tree.tokens, tree.parents, tree.depths),
             )
         n, lists = self.size, (tree.token_list, tree.parent_list, tree.depth_list)
         both = torch.tensor([*words, *lists[0], *lists[1], *lists[2]])
         both = both.to(device, non_blocking=True)
-        given, *columns = both.split([len(words), n, n, n])
-        return given, Columns(*columns)
+        inputs, *columns = both.split([len(words), n, n, n])
+        return inputs, TreeColumns(*columns)
 
     @property
     def size(self) -> int:
         return len(self.tree)
 
     @property
-    def vocab(self) -> int:
-        return self.scores.shape[-1]
-
-    @property
-    def splits(self) -> int:
-        return -(-self.vocab // self._cut.chunk)
+    def shape(self) -> Shape:
+        vocab = self.scores.shape[-1]
+        return Shape(self.size, vocab, -(-vocab // self._cut.chunk))
 
     @property
     def _cut(self) -> Blocks:
-        return self.blocks.within(self.vocab)
+        return self.blocks.within(self.scores.shape[-1])
 
     @property
-    def _double(self) -> bool:
-        return self.scores.dtype is torch.float64
+    def _logits(self) -> Matrix:
+        return Matrix(self.scores, self.scores.stride(0))
 
     @property
-    def _real(self) -> torch.dtype:
-        return torch.float64 if self._double else torch.float32
+    def _nodes(self) -> int:
+        return triton.next_power_of_2(self.size)
 
     @property
-    def _span(self) -> int:
-        return triton.next_power_of_2(self.splits)
+    def _buffers(self) -> JudgeBuffers:
+        real = torch.float64 if self.scores.dtype is torch.float64 else torch.float32
+        return self.buffer_type(self.shape, real, self.scores.device)
 
-    @property
-    def _tempered(self) -> bool:
-        return self.sampling.temperature != 1.0
-
-    @property
-    def _cuts(self) -> tuple[bool, bool, bool]:
-        """Whether top-k, top-p and min-p cut anything."""
-        chosen = self.sampling
-        return (
-            chosen.top_k is not None and chosen.top_k < self.vocab,
-            chosen.top_p is not None and chosen.top_p < 1.0,
-            chosen.min_p is not None and chosen.min_p > 0.0,
+    def _mode(self, tile: int) -> Mode:
+        chosen, vocab = self.sampling, self.scores.shape[-1]
+        return Mode(
+            chunk=self._cut.chunk,
+            tile=tile,
+            span=triton.next_power_of_2(self.shape.splits),
+            double=self.scores.dtype is torch.float64,
+            tempered=chosen.temperature != 1.0,
+            greedy=chosen.greedy,
+            top_k=chosen.top_k is not None and chosen.top_k < vocab,
+            top_p=chosen.top_p is not None and chosen.top_p < 1.0,
+            min_p=chosen.min_p is not None and chosen.min_p > 0.0,
         )
 
-    @property
-    def _filtered(self) -> bool:
-        return any(self._cuts)
-
-    def _new(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        return torch.empty(shape, dtype=dtype, device=self.scores.device)
-
-    def _launch(self, kernel: Any, grid: tuple[int, ...], *tensors: Any, **constants: Any) -> None:
+    def _launch(self, kernel: Any, grid: tuple[int, ...], *groups: Any, **constants: Any) -> None:
         name = kernel.__name__
         LAUNCHES.add(name.removesuffix("_kernel"))
-        kernel[grid](*tensors, **constants, **options(name))
+        kernel[grid](*groups, **constants, **options(name))
 
 
 def _bits(value: float) -> int:

@@ -1,102 +1,135 @@
-"""The walk from the root: one program, since every step needs the last one's.
-
-A ruling is one int64 tensor: how many nodes the path has, the bonus token, how many decisions on
-the way rounding could have changed, the first node on it that has no distribution (-1 if all do),
-then the path's nodes, the anchor first."""
+"""The walk from the root, in one program because every step needs the last one's result."""
 
 import triton
 import triton.language as tl
 
-from draftwood.plugins.verifiers.triton.judge.rows import MARGIN, given_float
-
-COUNT = tl.constexpr(0)
-BONUS = tl.constexpr(1)
-NEAR = tl.constexpr(2)
-BROKEN = tl.constexpr(3)
-PATH = tl.constexpr(4)
+from draftwood.plugins.verifiers.triton.judge.buffers import (
+    BONUS,
+    COUNT,
+    INVALID,
+    MARGIN,
+    NEAR_TIES,
+    PATH,
+    Race,
+    Shape,
+    TreeColumns,
+)
+from draftwood.plugins.verifiers.triton.judge.rows import input_float
 
 
 @triton.jit
-def pick(values: tl.tensor, lane: tl.tensor, place: tl.tensor) -> tl.tensor:
-    """values[place], of a block."""
-    return tl.sum(tl.where(lane == place, values, tl.zeros_like(values)), 0)
+def select(values: tl.tensor, lane: tl.tensor, index: tl.tensor) -> tl.tensor:
+    """values[index], of a block."""
+    return tl.sum(tl.where(lane == index, values, tl.zeros_like(values)), 0)
 
 
 @triton.jit
-def broken_rows(
-    peaks: tl.tensor,
-    lane: tl.tensor,
-    inside: tl.tensor,
-    splits: tl.tensor,
-    DOUBLE: tl.constexpr,
+def invalid_rows(max_values: tl.tensor, shape: Shape, NODES: tl.constexpr, DOUBLE: tl.constexpr):
+    """Which rows have no distribution: NaN, an infinite logit, or none that is finite."""
+    lane = tl.arange(0, NODES)
+    highest = tl.full([NODES], -float("inf"), tl.float64 if DOUBLE else tl.float32)
+    for split in range(shape.splits):
+        at = max_values + lane * shape.splits + split
+        highest = tl.maximum(highest, tl.load(at, mask=lane < shape.size, other=0.0))
+    return ((highest == float("inf")) | (highest == -float("inf"))).to(tl.int32)
+
+
+@triton.jit
+def walk(
+    decision: tl.tensor,
+    parent: tl.tensor,
+    labels: tl.tensor,
+    node_labels: tl.tensor,
+    node_near: tl.tensor,
+    child_near: tl.tensor,
+    invalid: tl.tensor,
     NODES: tl.constexpr,
 ) -> tl.tensor:
-    """Which rows have no distribution: NaN, an infinite logit, or none that is finite."""
-    peak = tl.full([NODES], -float("inf"), tl.float64 if DOUBLE else tl.float32)
-    for split in range(splits):
-        value = tl.load(peaks + lane * splits + split, mask=inside, other=0.0)
-        peak = tl.maximum(peak, value)
-    return ((peak == float("inf")) | (peak == -float("inf"))).to(tl.int32)
+    """Walk to the first child whose label is its parent's node label; return the last node.
+
+    child_near: near ties of the children that are compared on the way.
+    """
+    lane = tl.arange(0, NODES)
+    node, count, near_ties, invalid_node, active = 0, 0, 0, -1, 1
+    while active > 0:
+        tl.store(decision + PATH + count, node)
+        count += 1
+        near_ties += select(node_near, lane, node).to(tl.int32)
+        if select(invalid, lane, node) > 0:
+            invalid_node, active = node, 0
+        is_child = parent == node
+        accepted = is_child & (labels == select(node_labels, lane, node))
+        child = tl.min(tl.where(accepted, lane, NODES), 0)
+        compared = is_child & (lane <= child)
+        near_ties += tl.sum(tl.where(compared, child_near, 0), 0).to(tl.int32)
+        if child < NODES and active > 0:
+            node = child
+        else:
+            active = 0
+    tl.store(decision + COUNT, count)
+    tl.store(decision + NEAR_TIES, near_ties)
+    tl.store(decision + INVALID, invalid_node)
+    return node
 
 
 @triton.jit
-def walk_kernel(
-    tokens: tl.tensor,
-    parents: tl.tensor,
-    given: tl.tensor,
-    peaks: tl.tensor,
+def match_walk_kernel(
+    tree: TreeColumns,
+    inputs: tl.tensor,
+    max_values: tl.tensor,
     bounds: tl.tensor,
-    bests: tl.tensor,
-    seconds: tl.tensor,
-    winners: tl.tensor,
-    ruling: tl.tensor,
-    size: tl.tensor,
-    splits: tl.tensor,
-    GREEDY: tl.constexpr,
-    FILTERED: tl.constexpr,
-    DOUBLE: tl.constexpr,
+    race: Race,
+    decision: tl.tensor,
+    shape: Shape,
+    MODE: tl.constexpr,
     NODES: tl.constexpr,
 ) -> None:
-    """`match`: from the root, to the first child that carries its parent's draw.
+    """`match`: from the root to the first child that carries its parent's draw. Grid: (1,).
 
-    tokens, parents: (N+1,) int64. bests, seconds, winners: of each row's chunks, (N+1, splits);
-    greedy, peaks and their tokens stand in. ruling: (4 + N+1,) int64. Grid: (1,).
+    race: if greedy, the row maxima and their tokens.
     """
     lane = tl.arange(0, NODES)
-    inside = lane < size
-    best = tl.full([NODES], -float("inf"), tl.float64 if DOUBLE else tl.float32)
+    inside = lane < shape.size
+    best = tl.full([NODES], -float("inf"), MODE.value.real)
     second, drawn = best, tl.zeros([NODES], tl.int64)
-    for split in range(splits):
-        at = lane * splits + split
-        value = tl.load(bests + at, mask=inside, other=-float("inf"))
-        token = tl.load(winners + at, mask=inside, other=0)
-        if not GREEDY:
-            other = tl.load(seconds + at, mask=inside, other=-float("inf"))
+    for split in range(shape.splits):
+        at = lane * shape.splits + split
+        value = tl.load(race.best + at, mask=inside, other=-float("inf"))
+        token = tl.load(race.tokens + at, mask=inside, other=0)
+        if MODE.value.sampled:
+            other = tl.load(race.second + at, mask=inside, other=-float("inf"))
             second = tl.maximum(tl.maximum(second, other), tl.minimum(best, value))
         drawn = tl.where((value > best) | (split == 0), token, drawn)
         best = tl.maximum(best, value)
     near = tl.zeros([NODES], tl.int32)
-    if not GREEDY:
-        near = (second >= best - given_float(given, MARGIN, DOUBLE)).to(tl.int32)
-    if FILTERED:
+    if MODE.value.sampled:
+        near = (second >= best - input_float(inputs, MARGIN, MODE.value.double)).to(tl.int32)
+    if MODE.value.filtered:
         near |= tl.load(bounds + lane * 3 + 2, mask=inside, other=0).to(tl.int32)
-    broken = broken_rows(peaks, lane, inside, splits, DOUBLE, NODES)
-    said = tl.load(tokens + lane, mask=inside, other=-1)
+    invalid = invalid_rows(max_values, shape, NODES, MODE.value.double)
+    node_tokens = tl.load(tree.tokens + lane, mask=inside, other=-1)
+    parent = tl.load(tree.parents + lane, mask=inside, other=-2)
+    node = walk(decision, parent, node_tokens, drawn, near, tl.zeros_like(near), invalid, NODES)
+    tl.store(decision + BONUS, select(drawn, lane, node))
+
+
+@triton.jit
+def residual_walk_kernel(
+    parents: tl.tensor,
+    max_values: tl.tensor,
+    flags: tl.tensor,
+    bounds: tl.tensor,
+    decision: tl.tensor,
+    shape: Shape,
+    MODE: tl.constexpr,
+    NODES: tl.constexpr,
+) -> None:
+    """From the root to the first accepted child of each node, until none is. Grid: (1,)."""
+    lane = tl.arange(0, NODES)
+    inside = lane < shape.size
     parent = tl.load(parents + lane, mask=inside, other=-2)
-    node, count, doubts, failed, going = 0, 0, 0, -1, 1
-    while going > 0:
-        tl.store(ruling + PATH + count, node)
-        count += 1
-        doubts += pick(near, lane, node)
-        if pick(broken, lane, node) > 0:
-            failed, going = node, 0
-        token = pick(drawn, lane, node)
-        child = tl.min(tl.where((parent == node) & (said == token), lane, NODES), 0)
-        tl.store(ruling + BONUS, token)
-        if child < NODES and going > 0:
-            node = child
-        else:
-            going = 0
-    tl.store(ruling + COUNT, count)
-    tl.store(ruling + NEAR, doubts)
-    tl.store(ruling + BROKEN, failed)
+    flag = tl.load(flags + lane, mask=inside & (lane > 0), other=0)
+    near = tl.load(bounds + lane * 3 + 2, mask=inside, other=0)
+    invalid = invalid_rows(max_values, shape, NODES, MODE.value.double)
+    accepted = flag & 1
+    walk(decision, parent, accepted, tl.zeros_like(flag) + 1, near, flag >> 1, invalid, NODES)
