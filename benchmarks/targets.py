@@ -143,7 +143,6 @@ SPECIAL: dict[str, dict[str, Any]] = {
     },
     "deepseek_v2": {"num_experts_per_tok": 2},
     "dots1": {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1},
-    "dots3_note": {"text_config": {"per_layer_config": None, "head_dim": 16}},
     "dots3_note_text": {"per_layer_config": None, "head_dim": 16},
     "gemma4_assistant": {
         "text_config": {
