@@ -16,7 +16,7 @@ from draftwood.core.stats import STAGES
 
 @frozen
 class Section:
-    """One box of the page: a title, a note, and one of the rest.
+    """One box of the page: a title, a note, and what it shows.
 
     Attributes:
         title: Its heading.
@@ -40,7 +40,7 @@ class Section:
 
 
 def page(report: Mapping[str, Any], records: Sequence[RequestRecord]) -> str:
-    """The whole page: light, system fonts, no script."""
+    """The whole page: light or dark as the reader's system is, system fonts, no script."""
     first, *rest = (Section(*table) for table in tables(report))
     sections = [
         *_partial(report),
@@ -106,9 +106,19 @@ def _depths(report: Mapping[str, Any]) -> list[Section]:
     ]
     if not shown:
         return []
-    note = "Share of the rounds whose tree allowed this depth that accepted a draft there."
+    note = (
+        "Share of the rounds whose tree allowed this depth that accepted a draft there; in "
+        "brackets how many rounds that were."
+    )
+    deepest = max(len(results[series.name]["acceptance_by_depth"]) for series in shown)
+    columns = ("pipeline", *(f"depth {depth}" for depth in range(1, deepest + 1)))
+    rows = []
+    for series in shown:
+        depths = results[series.name]["acceptance_by_depth"]
+        cells = [f"{row['share']:.2f} ({row['rounds']})" for row in depths]
+        rows.append((series.name, *cells, *["-"] * (deepest - len(cells))))
     figure = lines(shown, "depth", "share accepted", 1.0)
-    return [Section("Acceptance by depth", note, figure=figure)]
+    return [Section("Acceptance by depth", note, columns, rows, figure)]
 
 
 def _budgets(report: Mapping[str, Any], records: Sequence[RequestRecord]) -> list[Section]:
