@@ -24,7 +24,9 @@ def select(values: tl.tensor, lane: tl.tensor, index: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def invalid_rows(max_values: tl.tensor, shape: Shape, NODES: tl.constexpr, DOUBLE: tl.constexpr):
+def invalid_rows(
+    max_values: tl.tensor, shape: Shape, NODES: tl.constexpr, DOUBLE: tl.constexpr
+) -> tl.tensor:
     """Which rows have no distribution: NaN, an infinite logit, or none that is finite."""
     lane = tl.arange(0, NODES)
     highest = tl.full([NODES], -float("inf"), tl.float64 if DOUBLE else tl.float32)
