@@ -384,3 +384,15 @@ def test_a_browser_draws_the_page_and_has_nothing_to_say(measured, report, brows
     assert size > 20_000
     said, _ = browse(page.replace("</main>", '<img src="https://example.org/a.png"></main>'))
     assert any("Content Security Policy" in line for line in said)
+
+
+def test_page_follows_dark_and_narrow_screens_and_counts_rounds_by_depth(measured, report):
+    _, records = measured
+    text = reports.page(report, list(records.values()))
+    assert "@media (prefers-color-scheme: dark)" in text
+    assert '<div class="wide"><svg' in text
+    assert not re.search(r"</p>\s*<svg", text)
+    depths = report["results"]["one"]["overall"]["acceptance_by_depth"]
+    assert depths
+    for row in depths:
+        assert f"<td>{row['share']:.2f} ({row['rounds']})</td>" in text
