@@ -161,6 +161,14 @@ SECTIONS: Mapping[str, Mapping[str, FaultKind]] = {
             "The checkpoint's own generation settings are ignored, or honoured on one side of a "
             "comparison only"
         ),
+        "train-overwrites": FaultKind(
+            "Training exports over its target, or over files that are not its own"
+        ),
+        "train-changed-configuration": FaultKind(
+            "A run is continued under another configuration, or exports weights of an earlier one"
+        ),
+        "train-interrupted": FaultKind("An interrupt loses what was trained"),
+        "train-without-labels": FaultKind("Training runs on text without a token to learn"),
         "token-grouping": FaultKind("Text or stops depend on how tokens were grouped into rounds"),
         "silent-argument": FaultKind(
             "An argument of the wrong kind is accepted: bytes, 1.9 or True as a token, 5 as a flag"

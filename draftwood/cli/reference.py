@@ -26,7 +26,7 @@ from draftwood.core.config.structure import describe
 from draftwood.core.registry.loader import load_plugins
 from draftwood.core.registry.option_types import fields_of, meanings, nested_options
 from draftwood.core.registry.plugin import Kind
-from draftwood.training.config import TRAININGS
+from draftwood.core.registry.registry import TRAINABLE
 
 CLI = """\
 # Command line
@@ -147,7 +147,8 @@ def pipeline_page() -> str:
     sections.append(_section(2, "runtime", RuntimeConfig))
     text = "`draftwood train FILE` reads these files. `drafter.algorithm` names the algorithm."
     sections.append({"level": 2, "title": "Training files", "text": text})
-    for name, options in TRAININGS.items():
+    for name in registry.names(TRAINABLE):
+        options = registry.get(TRAINABLE, name).plugin.options
         sections.append(_section(3, f"drafter: {{algorithm: {name}}}", options))
     return _render(PIPELINE, sections=sections)
 

@@ -31,5 +31,20 @@ def command(session: Session, config: Path, settings: tuple[str, ...], resume: b
     if not config.is_file():
         raise DraftwoodError(f"{config}: no such file")
     from draftwood.training import train
+    from draftwood.training.config import load_training
 
-    train(config, set_options=settings, resume=resume)
+    registry = session.registry
+    export = train(config, set_options=settings, resume=resume, registry=registry)
+    training = load_training(config, settings, registry)
+    click.echo(_finished(training.algorithm, str(training.target), export))
+
+
+def _finished(algorithm: str, target: str, export: Path) -> str:
+    """Where the drafter is, what its number means, and a pipeline to paste."""
+    return (
+        f"\nThe drafter is in {export}. Its accepted lengths above are tokens committed per round "
+        "on held-out text:\nwhat they are worth in time depends on the machine, which `draftwood "
+        "bench` measures.\n\n"
+        f"target: {{model: {target}}}\n"
+        f"drafter: {{use: {algorithm}, checkpoint: {export}}}\n"
+    )

@@ -16,6 +16,8 @@ from draftwood.core.config.document import Node, apply_settings, read_file
 from draftwood.core.config.pipeline import as_options
 from draftwood.core.config.structure import shown
 from draftwood.core.errors import ConfigError, Problem
+from draftwood.core.registry.loader import installed
+from draftwood.core.registry.registry import TRAINABLE, Refusal, Registered, Registry
 
 
 def _shares(_: Any, attribute: "attrs.Attribute[Any]", value: tuple[float, ...]) -> None:
@@ -27,12 +29,18 @@ def _shares(_: Any, attribute: "attrs.Attribute[Any]", value: tuple[float, ...])
 class SampleOptions:
     """Stage 1: text that the target writes itself, from prompts.
 
-    prompts, heldout: a .npy array of token ids (texts one after the other; a prompt is a random
-    stretch of it) or a .jsonl file with a "text" in every line (a prompt is its beginning).
-    heldout is for evaluation only. sequences, heldout_sequences: how many. length: tokens of each,
-    prompt included. prompt_tokens: shortest and longest prompt. temperatures: one of these for
-    each sequence; 0 is greedy. batch: sequences written at once. minutes: stop after this even if
-    fewer sequences are done. dtype: of the target while it writes.
+    Attributes:
+        prompts: A .npy array of token ids, of which a prompt is a random stretch, or a .jsonl file
+            with a "text" in every line, of which a prompt is the beginning.
+        heldout: The same for evaluation only.
+        sequences: Number of sequences.
+        heldout_sequences: Number of sequences for evaluation.
+        length: Tokens of a sequence, prompt included.
+        prompt_tokens: Shortest and longest prompt.
+        temperatures: One of these for each sequence; 0 is greedy.
+        batch: Sequences written at once.
+        minutes: Stop after this even if fewer sequences are done.
+        dtype: Data type of the target while it writes.
     """
 
     prompts: Path
@@ -59,8 +67,12 @@ class SampleOptions:
 class DrafterOptions:
     """What every drafter has. Its width and embeddings are the target's.
 
-    taps: 0-based target layers to read. heads, kv_heads, head_dim, intermediate: of the drafter's
-    own layers.
+    Attributes:
+        taps: 0-based target layers to read.
+        heads: Query heads of a layer.
+        kv_heads: Key and value heads of a layer.
+        head_dim: Width of a head.
+        intermediate: Width of a feed-forward layer.
     """
 
     taps: tuple[int, ...] = field(validator=min_len(1))
@@ -74,8 +86,10 @@ class DrafterOptions:
 class BlockShape(DrafterOptions):
     """A block drafter, with the target's head.
 
-    layers: how many. block_size: slots of a pass, the anchor included. mask_token: the token that
-    stands in the empty slots, text or id; None takes the tokenizer's mask token.
+    Attributes:
+        layers: Number of layers.
+        block_size: Slots of a forward pass, the anchor included.
+        mask_token: Token of the empty slots, text or id; None takes the tokenizer's mask token.
     """
 
     layers: int = field(default=1, validator=ge(1))
@@ -86,8 +100,11 @@ class BlockShape(DrafterOptions):
 @frozen
 class SelectorShape:
     """DFlash 2's selector, which makes a token's distribution depend on the token before it.
-    candidates: how many of each position's likeliest tokens it scores when drafting. rank: of its
-    codebooks."""
+
+    Attributes:
+        candidates: Most likely tokens of each position that it scores when drafting.
+        rank: Rank of its codebooks.
+    """
 
     candidates: int = field(default=16, validator=ge(1))
     rank: int = field(default=32, validator=ge(1))
@@ -97,10 +114,14 @@ class SelectorShape:
 class DFlashShape(BlockShape):
     """A block drafter of one branch.
 
-    vocabulary: how many tokens it can say, the most frequent ones of samples and prompts; None for
-    all of the target's. Its head is the target's rows of these tokens and goes into the checkpoint.
-    selector: None for independent positions. init: a DFlash checkpoint to start from, of the shape
-    that this file states, with a selector or without, whose tokens it keeps; None starts anew.
+    Attributes:
+        algorithm: dflash.
+        vocabulary: Tokens that it can propose, the most frequent ones of samples and prompts; None
+            for all of the target's. Its head is the target's rows of these tokens and is stored in
+            the checkpoint.
+        selector: None for independent positions.
+        init: A DFlash checkpoint to start from, of the shape that this file states; its tokens are
+            kept. None starts from random weights.
     """
 
     algorithm: Literal["dflash"] = "dflash"
@@ -113,9 +134,13 @@ class DFlashShape(BlockShape):
 class DBlastShape(BlockShape):
     """A block drafter of several branches.
 
-    branches: K. rank: of what sets them apart. spread: how far apart fresh branches start; 1 is
-    what a layer of that rank begins with. init: a DFlash or DBlast checkpoint to start from, of the
-    shape that this file states; None starts anew.
+    Attributes:
+        algorithm: dblast.
+        branches: Number of branches, K.
+        rank: Rank of the difference between branches.
+        spread: Initial distance between branches; 1 is that of a layer of this rank.
+        init: A DFlash or DBlast checkpoint to start from, of the shape that this file states; None
+            starts from random weights.
     """
 
     algorithm: Literal["dblast"]
@@ -129,9 +154,13 @@ class DBlastShape(BlockShape):
 class Eagle3Shape(DrafterOptions):
     """An autoregressive drafter of one layer, with the target's head.
 
-    taps: a low, a middle and a high layer, as published, or others. decoder: qwen3 norms queries
-    and keys per head. norm_before_residual, norm_before_fc, fc_norm, norm_output: where norms go,
-    as in a speculators checkpoint.
+    Attributes:
+        algorithm: eagle3.
+        decoder: qwen3 normalises queries and keys per head.
+        norm_before_residual: As in a speculators checkpoint.
+        norm_before_fc: As in a speculators checkpoint.
+        fc_norm: As in a speculators checkpoint.
+        norm_output: As in a speculators checkpoint.
     """
 
     algorithm: Literal["eagle3"]
@@ -144,11 +173,21 @@ class Eagle3Shape(DrafterOptions):
 
 @frozen(kw_only=True)
 class OptimiserOptions:
-    """Stage 3. minutes or steps: the budget (steps win where both are given).
+    """Stage 3, optimisation.
 
-    batch: sequences of a step. lr: Muon's, of the matrices. adam_lr: of the rest. warm_up,
-    cool_down: fractions of the budget at its ends. seed: of fresh parameters and the order of
-    batches, None for the file's, which the samples depend on too.
+    Attributes:
+        minutes: Time budget.
+        steps: Budget in steps, which replaces minutes.
+        batch: Sequences of a step.
+        lr: Learning rate of Muon, for matrices.
+        adam_lr: Learning rate of the other parameters.
+        weight_decay: Weight decay.
+        warm_up: Fraction of the budget at its beginning in which the rate rises.
+        cool_down: Fraction of the budget at its end in which the rate falls.
+        autocast: Compute in bfloat16 where torch does so safely.
+        compile: Compile the drafter with torch.compile.
+        seed: Seed of new parameters and of the order of batches; None for the file's, which samples
+            depend on too.
     """
 
     minutes: float = field(default=30.0, validator=gt(0.0))
@@ -166,9 +205,13 @@ class OptimiserOptions:
 
 @frozen
 class AcceptedLengthOptions:
-    """Of `objective: al`. retained: which prefixes of a block are learnt from. threshold: of
-    `retained: threshold`, how likely a prefix must be under the drafter, beside the target's
-    distribution. rule: ratios of whole prefixes, or of tokens as `ratio` judges them."""
+    """Options of `objective: al`.
+
+    Attributes:
+        retained: Prefixes of a block that are learnt from.
+        threshold: For `retained: threshold`: least probability of a prefix under the drafter.
+        rule: Ratios of whole prefixes, or of tokens as `ratio` judges them.
+    """
 
     retained: Literal["threshold", "whole_block", "one_prefix", "all_retained"] = "threshold"
     threshold: float = field(default=0.1, validator=and_(gt(0.0), lt(1.0)))
@@ -177,18 +220,29 @@ class AcceptedLengthOptions:
 
 @frozen
 class DPaceOptions:
-    """Of `objective: dpace`. alpha: how far confidences are smoothed towards 1."""
+    """Options of `objective: dpace`.
+
+    Attributes:
+        alpha: How far confidences are smoothed towards 1.
+    """
 
     alpha: float = field(default=0.5, validator=and_(ge(0.0), le(1.0)))
 
 
 @frozen(kw_only=True)
 class BlockOptions(OptimiserOptions):
-    """Of block drafters. objective: a name in `draftwood.training.objectives`. gamma: of
-    `nll_weighted`, decay of the weights of later positions, None for the paper's value for the
-    block size. al, dpace: options of the objective of that name. tempered: divide the drafter's
-    logits by the temperature of each text, as decoding at it will. anchors: blocks of each
-    sequence, drawn uniformly."""
+    """Optimisation of block drafters.
+
+    Attributes:
+        objective: A name in `draftwood.training.objectives`.
+        gamma: For `nll_weighted`: decay of the weights of later positions; None for the paper's
+            value for the block size.
+        al: Options of the objective al.
+        dpace: Options of the objective dpace.
+        tempered: Divide the drafter's logits by the temperature of each text, as decoding at it
+            does.
+        anchors: Blocks of each sequence, drawn uniformly.
+    """
 
     objective: str = "nll_weighted"
     gamma: float | None = field(default=None, validator=optional(gt(0.0)))
@@ -209,11 +263,14 @@ class BlockOptions(OptimiserOptions):
 
 @frozen(kw_only=True)
 class SingleOptions(BlockOptions):
-    """Of DFlash. scale_features: learn from features divided by their size, dimension by dimension,
-    and put the division into the checkpoint's first matrix; begin with final states of the size of
-    the target's, if its last layer is tapped. For targets whose layers are of very different size,
-    or have a few huge dimensions. selector_only: train the selector and leave the rest as
-    `drafter.init` has it, which takes minutes."""
+    """Optimisation of DFlash.
+
+    Attributes:
+        scale_features: Divide features by their size, dimension by dimension, and store the
+            division in the checkpoint's first matrix. For targets whose layers are of very
+            different size, or have a few huge dimensions.
+        selector_only: Train the selector and leave the rest as `drafter.init` has it.
+    """
 
     scale_features: bool = False
     selector_only: bool = False
@@ -221,18 +278,27 @@ class SingleOptions(BlockOptions):
 
 @frozen(kw_only=True)
 class MixtureOptions(BlockOptions):
-    """Of DBlast. balance: weight of KL(mean prior || uniform) beside the objective, against
-    branches that are never chosen."""
+    """Optimisation of DBlast.
+
+    Attributes:
+        balance: Weight of KL(mean prior || uniform) beside the objective, against branches that are
+            never chosen.
+    """
 
     balance: float = field(default=0.0, validator=ge(0.0))
 
 
 @frozen(kw_only=True)
 class UnrollOptions(OptimiserOptions):
-    """Of EAGLE-3. anchors: drafts of each sequence, begun at uniformly drawn
-    tokens. unroll: steps of each, every one from the drafter's own state of the step before.
-    decay: of the weights of later steps, each by this factor. label_temperature: the target's
-    distribution at it is what is learnt; None takes the one that each text was written at."""
+    """Optimisation of EAGLE-3.
+
+    Attributes:
+        anchors: Drafts of each sequence, from uniformly drawn tokens.
+        unroll: Steps of each draft, every one from the drafter's own state of the step before.
+        decay: Factor of the weight of each later step.
+        label_temperature: Temperature of the target's distribution that is learnt; None takes that
+            of each text.
+    """
 
     anchors: int = field(default=32, validator=and_(ge(1), le(512)))
     unroll: int = field(default=7, validator=ge(1))
@@ -242,9 +308,16 @@ class UnrollOptions(OptimiserOptions):
 
 @frozen
 class PaceOptions:
-    """How a run behaves beside others. While pause_file exists, it sleeps, and the time does not
-    count. threads: of torch, None leaves torch's choice. nice: added to the process's niceness.
-    Every N minutes: a checkpoint, an evaluation, an export of what there is so far."""
+    """How a run shares the machine.
+
+    Attributes:
+        threads: Threads of torch; None leaves torch's choice.
+        nice: Added to the process's niceness.
+        pause_file: While this file exists the run sleeps, and the time does not count.
+        checkpoint_minutes: Minutes between checkpoints.
+        evaluate_minutes: Minutes between evaluations.
+        export_minutes: Minutes between exports of the current weights.
+    """
 
     threads: int | None = field(default=None, validator=optional(ge(1)))
     nice: int = field(default=0, validator=ge(0))
@@ -258,9 +331,17 @@ class PaceOptions:
 class TrainingConfig:
     """What a training file of any algorithm says.
 
-    target: folder or hub name of the model. work: where samples, features and checkpoints lie.
-    export: the finished drafter's folder. feature_dtype: on disk; features take
-    taps * width * 2 bytes for each token.
+    Attributes:
+        target: Folder or hub name of the model.
+        work: Folder of samples, features and checkpoints.
+        export: Folder of the finished drafter.
+        sample: Stage 1, samples.
+        drafter: The drafter's shape.
+        train: Stage 3, optimisation.
+        pace: How the run shares the machine.
+        feature_dtype: Data type on disk; features take taps * width * 2 bytes for each token.
+        device: Device of the training.
+        seed: Seed of samples and of training.
     """
 
     target: Path | str
@@ -273,6 +354,11 @@ class TrainingConfig:
     feature_dtype: Literal["bfloat16", "float16"] = "bfloat16"
     device: str = "cpu"
     seed: int = field(default=0, validator=ge(0))
+
+    @property
+    def algorithm(self) -> str:
+        """Name of the trainable, as `drafter.algorithm` says it."""
+        return str(getattr(self.drafter, "algorithm", "dflash"))
 
     @property
     def training_seed(self) -> int:
@@ -309,28 +395,34 @@ class Eagle3Training(TrainingConfig):
     train: UnrollOptions = field(factory=UnrollOptions)
 
 
-TRAININGS: dict[str, type[TrainingConfig]] = {
-    "dflash": DFlashTraining,
-    "dblast": DBlastTraining,
-    "eagle3": Eagle3Training,
-}
-"""What a training file says, by its `drafter.algorithm`."""
+def load_training(
+    path: Path | str, set_options: Iterable[str] = (), registry: Registry | None = None
+) -> TrainingConfig:
+    """Read and validate a training file.
 
+    Args:
+        path: The file.
+        set_options: "section.option=value", applied before validation.
+        registry: Where `drafter.algorithm` is looked up; the installed plugins if None.
 
-def load_training(path: Path | str, set_options: Iterable[str] = ()) -> TrainingConfig:
-    """Read and validate a training file. Raises ConfigError with every problem, each located."""
+    Raises:
+        ConfigError: With every problem, each located.
+    """
     document = apply_settings(read_file(Path(path)), set_options)
-    return as_options(_training(document), document)
+    return as_options(_training(document, registry or installed()), document)
 
 
-def _training(document: Node) -> type[TrainingConfig]:
+def _training(document: Node, registry: Registry) -> type[TrainingConfig]:
     """The class for the algorithm that a document names."""
     drafter = document.data.get("drafter") if document.is_mapping else None
     named = drafter.data.get("algorithm") if drafter is not None and drafter.is_mapping else None
     if named is None:
         return DFlashTraining
-    if named.data not in TRAININGS:
-        choices = f"choices: {', '.join(sorted(TRAININGS))}"
+    found = registry.find(TRAINABLE, named.data) if isinstance(named.data, str) else None
+    if not isinstance(found, Registered):
+        choices = f"choices: {', '.join(registry.names(TRAINABLE))}"
         message = f"no training of {shown(named)}"
-        raise ConfigError([Problem(named.where, "drafter.algorithm", message, (choices,))])
-    return TRAININGS[named.data]
+        hints = (choices, *found.hints) if isinstance(found, Refusal) else (choices,)
+        raise ConfigError([Problem(named.where, "drafter.algorithm", message, hints)])
+    options: type[TrainingConfig] = found.plugin.options
+    return options

@@ -1,6 +1,8 @@
 """Stage 4: the drafter as a checkpoint in z-lab's layout, which `dflash` reads."""
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,19 @@ def export(
     config.write_text(json.dumps(as_published(model.config, dtype), indent=2) + "\n")
     for part in (weights, config):
         part.replace(part.with_suffix(""))
+
+
+def replace_export(write: Callable[[Path], None], folder: Path) -> None:
+    """Write a checkpoint beside `folder` and put it in its place when it is whole."""
+    partial = folder.with_name(folder.name + ".partial")
+    earlier = folder.with_name(folder.name + ".earlier")
+    for left in (partial, earlier):
+        shutil.rmtree(left, ignore_errors=True)
+    write(partial)
+    if folder.exists():
+        folder.rename(earlier)
+    partial.rename(folder)
+    shutil.rmtree(earlier, ignore_errors=True)
 
 
 def as_published(config: DFlashConfig, dtype: torch.dtype) -> dict[str, Any]:

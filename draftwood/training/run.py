@@ -7,18 +7,15 @@ from typing import Any
 import attrs
 import torch
 
+from draftwood.core.assets import resolve
 from draftwood.core.errors import DraftwoodError
 from draftwood.core.hf.loading import load_target, load_tokenizer
-from draftwood.training.blocks import TrainableBlocks
-from draftwood.training.branches import TrainableBranches
-from draftwood.training.config import (
-    DBlastTraining,
-    DFlashTraining,
-    Eagle3Training,
-    TrainingConfig,
-)
-from draftwood.training.eagle.trainable import TrainableEagle3
+from draftwood.core.registry.loader import installed
+from draftwood.core.registry.registry import TRAINABLE, Registry
+from draftwood.training.config import TrainingConfig
+from draftwood.training.export import replace_export
 from draftwood.training.features import Features, extract
+from draftwood.training.identity import begin, check_export, check_identity, record_export
 from draftwood.training.likelihood import final_states, token_likelihoods
 from draftwood.training.pace import Clock, settle
 from draftwood.training.parallel import check_batch, first_goes_first, joined, rank
@@ -27,19 +24,35 @@ from draftwood.training.trainable import Data, Trainable
 from draftwood.training.trainer import Trainer
 
 
-def run(config: TrainingConfig, resume: bool = True) -> Path:
-    """Every stage; returns the export's folder. See `draftwood.training.train`."""
+def run(
+    config: TrainingConfig, resume: bool = True, registry: Registry | None = None
+) -> dict[str, Any]:
+    """Run every stage.
+
+    Args:
+        config: The training file.
+        resume: Continue from the last checkpoint; False starts the drafter anew.
+        registry: Where the algorithm comes from; the installed plugins if None.
+
+    Returns:
+        The report: steps, minutes, parameters, acceptance by temperature.
+    """
+    if rank() == 0:
+        check_export(config)
+        check_identity(config, resume)
     settle(config.pace.threads, config.pace.nice)
     with joined(config.device) as device:
         check_batch(config.train.batch)
-        return _stages(attrs.evolve(config, device=device), resume)
+        return _stages(attrs.evolve(config, device=device), resume, registry or installed())
 
 
-def _stages(config: TrainingConfig, resume: bool) -> Path:
+def _stages(config: TrainingConfig, resume: bool, registry: Registry) -> dict[str, Any]:
     torch.manual_seed(config.training_seed)
+    config = attrs.evolve(config, target=resolve(config.target, "target"))
     target = load_target(config.target, device=config.device, dtype="float32")
     tokenizer = load_tokenizer(config.target)
-    trainable = _trainable(config, target, tokenizer)
+    algorithm = registry.get(TRAINABLE, config.algorithm)
+    trainable: Trainable = algorithm.build(config, target, tokenizer)
     with first_goes_first():
         data = _data(config, target, tokenizer, trainable)
     trainable.prepare(data)
@@ -50,14 +63,14 @@ def _stages(config: TrainingConfig, resume: bool) -> Path:
         config.pace,
         seed=config.training_seed,
         checkpoint=config.work / "drafter.pt",
-        folder=config.export,
+        export=lambda: _export(config, trainable),
     )
     if resume:
         trainer.resume()
     found = trainer.run()
     if rank() > 0:
-        return config.export
-    trainable.export(config.export)
+        return {}
+    _export(config, trainable)
     report = {
         "steps": trainer.step,
         "minutes": round(trainer.clock.spent / 60, 1),
@@ -65,25 +78,18 @@ def _stages(config: TrainingConfig, resume: bool) -> Path:
         "acceptance": [attrs.asdict(entry) for entry in found],
     }
     (config.work / "drafter-report.json").write_text(json.dumps(report, indent=2) + "\n")
-    return config.export
+    return report
 
 
-def _trainable(config: TrainingConfig, target: Any, tokenizer: Any) -> Trainable:
-    """What the file's algorithm trains, new."""
-    match config:
-        case DBlastTraining():
-            return TrainableBranches.start(config, target, tokenizer)
-        case DFlashTraining():
-            return TrainableBlocks.of(config, target, tokenizer)
-        case Eagle3Training():
-            return TrainableEagle3.of(config, target)
-        case _:
-            raise AssertionError(f"no training of {config.drafter}")
+def _export(config: TrainingConfig, trainable: Trainable) -> None:
+    replace_export(trainable.export, config.export)
+    record_export(config)
 
 
 def _data(config: TrainingConfig, target: Any, tokenizer: Any, trainable: Trainable) -> Data:
     """Samples and features of both splits, and what else the trainable wants."""
     config.work.mkdir(parents=True, exist_ok=True)
+    begin(config)
     writer = load_target(config.target, device=config.device, dtype=config.sample.dtype)
     train, heldout = (_samples(config, writer, tokenizer, name) for name in ("train", "heldout"))
     del writer
@@ -94,6 +100,7 @@ def _data(config: TrainingConfig, target: Any, tokenizer: Any, trainable: Traina
         heldout,
         _features(config, model, heldout, layers, "heldout"),
     )
+    _check_labels(config, train)
     if trainable.wants_likelihoods:
         path = config.work / "likelihoods-train.bin"
         _same_settings(path.with_suffix(".settings.json"), _sample_settings(config))
@@ -106,6 +113,15 @@ def _data(config: TrainingConfig, target: Any, tokenizer: Any, trainable: Traina
     if trainable.wants_prompts:
         data = attrs.evolve(data, prompts=Prompts(config.sample.prompts, tokenizer))
     return data
+
+
+def _check_labels(config: TrainingConfig, train: Samples) -> None:
+    """Raise DraftwoodError if the target's answers have no token that a drafter could learn."""
+    if not bool((train.ends - train.starts > 1).any()):
+        raise DraftwoodError(
+            f"the target's answers to {config.sample.prompts} hold no token to learn from: every "
+            "one ends at once. Use other prompts, or a larger sample.length"
+        )
 
 
 def _sample_settings(config: TrainingConfig) -> dict[str, Any]:

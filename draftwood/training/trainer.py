@@ -2,12 +2,13 @@
 alone, and a checkpoint holds everything else."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
 from torch import nn
 
+from draftwood.core.errors import CheckpointError
 from draftwood.training.branch_evaluation import BranchAcceptance
 from draftwood.training.config import OptimiserOptions, PaceOptions
 from draftwood.training.evaluation import Acceptance
@@ -18,8 +19,17 @@ from draftwood.training.trainable import Data, Trainable
 
 
 class Trainer:
-    """One run. checkpoint: its file. folder: where a checkpoint of the drafter is exported to now
-    and then."""
+    """One run.
+
+    Args:
+        trainable: The drafter.
+        data: What it learns from.
+        options: Of the optimiser.
+        pace: Of checkpoints, evaluations and exports.
+        seed: Of batches.
+        checkpoint: The file that the run continues from.
+        export: Writes a checkpoint of the drafter; called every `pace.export_minutes`.
+    """
 
     def __init__(
         self,
@@ -30,10 +40,10 @@ class Trainer:
         *,
         seed: int,
         checkpoint: Path,
-        folder: Path,
+        export: Callable[[], None],
     ) -> None:
         self.trainable, self.data, self.options, self.pace = trainable, data, options, pace
-        self.seed, self.checkpoint, self.folder = seed, checkpoint, folder
+        self.seed, self.checkpoint, self.export = seed, checkpoint, export
         self.model = trainable.model
         self.muon = Muon(trainable.matrices)
         orthogonal = {id(p) for p in trainable.matrices}
@@ -50,8 +60,14 @@ class Trainer:
         if not self.checkpoint.exists():
             return False
         state = torch.load(self.checkpoint, weights_only=True)
-        self.model.load_state_dict(state["model"])
-        self.adam.load_state_dict(state["adam"])
+        try:
+            self.model.load_state_dict(state["model"])
+            self.adam.load_state_dict(state["adam"])
+        except (RuntimeError, ValueError) as error:
+            raise CheckpointError(
+                f"{self.checkpoint} is a checkpoint of another drafter: {error}\n"
+                "  begin anew with --restart, or set another work folder"
+            ) from error
         self.muon.buffers = [
             saved.to(fresh.device)
             for saved, fresh in zip(state["muon"], self.muon.buffers, strict=True)
@@ -81,17 +97,30 @@ class Trainer:
 
     def run(self) -> Sequence[Acceptance | BranchAcceptance]:
         """Train until the budget is spent; returns the last evaluation, of the first process."""
-        progress, mean = Progress("train", self.clock), math.nan
+        progress = Progress("train", self.clock)
+        try:
+            self._run(progress)
+        except KeyboardInterrupt:
+            if rank() == 0:
+                self.save()
+                progress.say(
+                    f"interrupted at step {self.step}; saved in {self.checkpoint}. The same "
+                    "command continues"
+                )
+            raise
+        if rank() > 0:
+            return ()
+        self.save()
+        return self.evaluate(progress)
+
+    def _run(self, progress: Progress) -> None:
+        mean = math.nan
         while (fraction := self._fraction_of_all()) < 1:
             loss = self.one_step(fraction)
             mean = loss if math.isnan(mean) else mean + 0.02 * (loss - mean)
             if rank() == 0:
                 progress.show(self.fraction, f"step {self.step}, loss {mean:.3f}")
                 self._now_and_then(progress)
-        if rank() > 0:
-            return ()
-        self.save()
-        return self.evaluate(progress)
 
     def _fraction_of_all(self) -> float:
         """The first process's, which also sleeps for all; the others wait for its word."""
@@ -105,7 +134,7 @@ class Trainer:
         if self.clock.due("checkpoint", 60 * self.pace.checkpoint_minutes):
             self.save()
         if self.clock.due("export", 60 * self.pace.export_minutes):
-            self.trainable.export(self.folder)
+            self.export()
 
     def one_step(self, fraction: float) -> float:
         """One update; returns the loss (of several processes, this one's part of it)."""

@@ -3,6 +3,7 @@
 import importlib.util
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import click
@@ -11,6 +12,7 @@ import yaml
 
 import draftwood
 from draftwood.cli.app import app
+from draftwood.core.assets import resolve
 from draftwood.core.config.compose import check_composition
 from draftwood.core.config.pipeline import SECTIONS, builtin_pipelines, load_config
 from draftwood.core.errors import ConfigError
@@ -50,6 +52,7 @@ def folder(tmp_path, monkeypatch) -> Path:
     """A folder with the files that the documents' examples name."""
     for name in ("target", "drafter", "try/drafter", "export/drafter-b16"):
         (tmp_path / name).mkdir(parents=True)
+    shutil.copy(resolve("builtin", "target") / "config.json", tmp_path / "target")
     for name in ("train.jsonl", "heldout.jsonl"):
         (tmp_path / name).touch()
     (tmp_path / "plain.yaml").write_text("target: {model: ./target}\nverifier: {use: match}\n")

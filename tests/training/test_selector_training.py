@@ -101,11 +101,12 @@ def test_the_token_before_a_label_is_the_texts(tmp_path, target_folder):
 def started(folder, target_folder, *settings):
     """A trainable and its data, as a run begins."""
     from draftwood.core.hf.loading import load_target, load_tokenizer
-    from draftwood.training.run import _data, _trainable
+    from draftwood.training.blocks import TrainableBlocks
+    from draftwood.training.run import _data
 
     config = load_training(training_file(folder, target_folder), settings)
     target = load_target(config.target, dtype="float32")
-    trainable = _trainable(config, target, load_tokenizer(config.target))
+    trainable = TrainableBlocks.of(config, target, load_tokenizer(config.target))
     data: Data = _data(config, target, load_tokenizer(config.target), trainable)
     trainable.prepare(data)
     return trainable, data

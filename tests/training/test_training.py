@@ -96,7 +96,7 @@ def test_greedy_writing_equals_a_forward_over_the_whole_text(target):
     with torch.no_grad():
         best = target(tokens).logits[:, 4:-1].argmax(-1)
     assert torch.equal(tokens[:, 5:], best)
-    assert target.scorer.config._attn_implementation == "sdpa"
+    assert target.config._attn_implementation == "sdpa"
 
 
 def test_writing_samples_from_the_target(target):

@@ -37,7 +37,10 @@ from draftwood.core.suggestions import did_you_mean
 from draftwood.version import __version__
 
 GROUP = "draftwood"
-BUNDLED = (*(f"draftwood.plugins.{kind}s.register" for kind in Kind),)
+BUNDLED = (
+    *(f"draftwood.plugins.{kind}s.register" for kind in Kind),
+    "draftwood.training.register",
+)
 """Registration modules of the bundled plugins, by name: the core imports no plugin."""
 
 _HOOKS = {kind: f"draftwood_register_{kind}s" for kind in (*map(str, Kind), TRAINABLE)}

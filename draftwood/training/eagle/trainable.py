@@ -53,7 +53,7 @@ class TrainableEagle3(Trainable):
         self.last, self.target = last, target
 
     @classmethod
-    def of(cls, config: Eagle3Training, target: Any) -> "TrainableEagle3":
+    def of(cls, config: Eagle3Training, target: Any, tokenizer: Any = None) -> "TrainableEagle3":
         """A new one for a loaded target. Raises PairingError for taps that it does not have,
         UnsupportedTarget if its distribution cannot be made from its states."""
         drafter = drafter_config(config.drafter, target.model)

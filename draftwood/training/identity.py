@@ -1,0 +1,116 @@
+"""What a run is: its configuration. Another one is another run, and is not continued."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from draftwood.core.errors import DraftwoodError
+from draftwood.training.config import TrainingConfig
+
+RECORD = "run.json"
+FREE = ("work", "export", "pace", "device", "train.minutes", "train.steps")
+"""Keys that may change while a run is continued: where and how long it runs."""
+
+EXPORTED = {"config.json", "model.safetensors"}
+
+
+def check_identity(config: TrainingConfig, resume: bool) -> None:
+    """Compare the configuration with the one that this work folder was begun with.
+
+    Without `resume` the drafter of the earlier run is deleted here, so that an interrupted restart
+    can never export it.
+
+    Raises:
+        DraftwoodError: The run was begun with another configuration; the keys that differ are
+            named, with both values.
+    """
+    path, now = config.work / RECORD, dict(_flat(_plain(config)))
+    record = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    if not resume:
+        for name in ("drafter.pt", "drafter-report.json"):
+            (config.work / name).unlink(missing_ok=True)
+        if record is not None:  # the earlier export stays this folder's to replace
+            _write(path, {**record, "configuration": now})
+    elif record is not None:
+        before = record["configuration"]
+        changed = [
+            f"{key}: {before.get(key)!r} -> {now.get(key)!r}"
+            for key in sorted({*before, *now})
+            if not _is_free(key) and before.get(key) != now.get(key)
+        ]
+        if changed:
+            listed = "\n  ".join(changed)
+            raise DraftwoodError(
+                f"{config.work} holds a run with another configuration:\n  {listed}\n"
+                "  continue it with the old values, begin anew with --restart, or set another work "
+                "folder"
+            )
+
+
+def begin(config: TrainingConfig) -> None:
+    """Record the configuration in the work folder, unless that is done."""
+    path = config.work / RECORD
+    if not path.exists():
+        _write(path, {"configuration": dict(_flat(_plain(config))), "export": None})
+
+
+def check_export(config: TrainingConfig) -> None:
+    """Refuse to write over anything that is not an earlier export of this very run.
+
+    Raises:
+        DraftwoodError: The folder is the target's, or holds something else.
+    """
+    folder = config.export.resolve()
+    target = Path(config.target)
+    if target.is_dir() and folder == target.resolve():
+        raise DraftwoodError(
+            f"export: {config.export} is the target's own folder, whose files it would replace; "
+            "set another one"
+        )
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise DraftwoodError(f"export: {config.export} is a file; set a new folder")
+    present = {path.name for path in folder.iterdir()}
+    path = config.work / RECORD
+    known = path.exists() and json.loads(path.read_text(encoding="utf-8"))["export"]
+    if present and not (known == str(folder) and present <= EXPORTED):
+        listed = ", ".join(sorted(present)[:4])
+        raise DraftwoodError(
+            f"export: {config.export} is not empty and not an earlier export of this run "
+            f"(it holds {listed}); set a new folder, or delete it"
+        )
+
+
+def record_export(config: TrainingConfig) -> None:
+    """Remember where this run exports to: its next export may replace that one."""
+    path = config.work / RECORD
+    record = json.loads(path.read_text(encoding="utf-8"))
+    _write(path, {**record, "export": str(config.export.resolve())})
+
+
+def _is_free(key: str) -> bool:
+    return any(key == free or key.startswith(f"{free}.") for free in FREE)
+
+
+def _plain(config: TrainingConfig) -> Any:
+    values = {**attrs.asdict(config), "class": type(config).__name__}
+    return json.loads(json.dumps(values, default=str))
+
+
+def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """("train.batch", 8), ...: a nested mapping's leaves by their keys."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _flat(inner, f"{prefix}.{key}" if prefix else key)
+    else:
+        yield prefix, value
+
+
+def _write(path: Path, record: Mapping[str, Any]) -> None:
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    partial.replace(path)
