@@ -15,7 +15,6 @@ from draftwood.plugins.trees.best_first import BestFirst
 from draftwood.plugins.trees.options import BestFirstOptions
 
 PROMPT, COUNT = [5, 9, 2, 33], 40
-pytestmark = [pytest.mark.covers("generation-defaults")]
 
 
 def text(model, prompt=PROMPT, **options):
@@ -49,6 +48,7 @@ def settings_for(name, plain):
     }[name]
 
 
+@pytest.mark.covers("generation-defaults")
 @pytest.mark.parametrize(
     "name",
     [
@@ -71,6 +71,7 @@ def test_text_is_generates_under_the_checkpoints_own_constraints(model, name):
     assert HFGenerate(HFTarget(model), options)(prompt, 0).tokens == expected
 
 
+@pytest.mark.covers("generation-defaults")
 def test_constraints_that_a_request_gives_replace_the_checkpoints(model):
     plain = text(model)
     model.generation_config.suppress_tokens = [plain[0]]
@@ -83,6 +84,7 @@ def test_constraints_that_a_request_gives_replace_the_checkpoints(model):
     assert HFGenerate(HFTarget(model), options)(PROMPT, 0).tokens == plain
 
 
+@pytest.mark.covers("generation-defaults")
 def test_sampling_settings_are_the_checkpoints_only_where_asked(model):
     model.generation_config.update(do_sample=True, temperature=0.6, top_p=0.9, top_k=20)
     model.generation_config.repetition_penalty = 1.3
