@@ -108,5 +108,5 @@ def test_model_that_the_hub_does_not_have_is_named(answer, error, message):
 def test_name_that_no_model_can_have_is_refused(answer, name):
     answer(None)
     for read in (hub.cached_only, config_file):
-        with pytest.raises(CheckpointError, match="not a hub name either|no such folder"):
+        with pytest.raises(CheckpointError, match=r"not a hub name either|no such folder"):
             read(name)
