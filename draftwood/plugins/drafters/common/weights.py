@@ -93,7 +93,8 @@ def fit(
         published: Turns a name of the model into the checkpoint's, for errors.
 
     Raises:
-        CheckpointError: Names every missing or unexpected tensor, else one of a wrong shape.
+        CheckpointError: Names every missing or unexpected tensor, else one of a wrong shape, else
+            one that has NaN or infinite values.
     """
     state = model.state_dict()
     lines = [f"  missing: {published(name)}" for name in sorted(state.keys() - tensors.keys())]
@@ -107,8 +108,22 @@ def fit(
                 f"{folder}: {published(name)} is {tuple(tensors[name].shape)}, and config.json "
                 f"makes it {tuple(tensor.shape)}"
             )
+    for name, tensor in tensors.items():
+        if not is_finite(tensor):
+            raise CheckpointError(
+                f"{folder}: {published(name)} has NaN or infinite values; the file is damaged, or "
+                "training diverged"
+            )
     model.load_state_dict(tensors, assign=True)
     model.requires_grad_(requires_grad=False)
+
+
+def is_finite(tensor: Tensor) -> bool:
+    """Whether no value is NaN or infinite; True for tensors without values or of integers."""
+    if tensor.is_meta or not tensor.is_floating_point():
+        return True
+    wide = tensor.float() if tensor.element_size() == 1 else tensor  # no isfinite for float8
+    return bool(wide.isfinite().all())
 
 
 def check_target_ids(d2t: Tensor, vocab_size: int, folder: Path | str) -> None:
