@@ -1,11 +1,16 @@
 """`draftwood train`: a drafter for a target, from a YAML file."""
 
+import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from draftwood.cli.app import Session
 from draftwood.cli.options import settings_option
+
+if TYPE_CHECKING:
+    from draftwood.core.registry.registry import Registry
 
 
 @click.command("train")
@@ -36,15 +41,27 @@ def command(session: Session, config: Path, settings: tuple[str, ...], resume: b
     registry = session.registry
     export = train(config, set_options=settings, resume=resume, registry=registry)
     training = load_training(config, settings, registry)
-    click.echo(_finished(training.algorithm, str(training.target), export))
+    click.echo(_finished(registry, training.algorithm, str(training.target), export))
 
 
-def _finished(algorithm: str, target: str, export: Path) -> str:
-    """Where the drafter is, what its number means, and a pipeline to paste."""
+def _finished(registry: "Registry", algorithm: str, target: str, export: Path) -> str:
+    """Where the drafter is, what its number means, and a pipeline to paste.
+
+    The pipeline is left out where no drafter of the algorithm's name reads a checkpoint.
+    """
+    from draftwood.core.registry.plugin import Kind
+    from draftwood.core.registry.registry import Registered
+
+    found = registry.find(Kind.DRAFTER, algorithm)
+    options = found.plugin.options if isinstance(found, Registered) else None
+    pipeline = ""
+    if options is not None and hasattr(options, "checkpoint"):
+        pipeline = (
+            f"\ntarget: {{model: {json.dumps(target)}}}\n"
+            f"drafter: {{use: {algorithm}, checkpoint: {json.dumps(str(export))}}}\n"
+        )
     return (
         f"\nThe drafter is in {export}. Its accepted lengths above are tokens committed per round "
         "on held-out text:\nwhat they are worth in time depends on the machine, which `draftwood "
-        "bench` measures.\n\n"
-        f"target: {{model: {target}}}\n"
-        f"drafter: {{use: {algorithm}, checkpoint: {export}}}\n"
+        f"bench` measures.\n{pipeline}"
     )

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -42,17 +43,33 @@ def export(
         part.replace(part.with_suffix(""))
 
 
-def replace_export(write: Callable[[Path], None], folder: Path) -> None:
-    """Write a checkpoint beside `folder` and put it in its place when it is whole."""
-    partial = folder.with_name(folder.name + ".partial")
-    earlier = folder.with_name(folder.name + ".earlier")
-    for left in (partial, earlier):
-        shutil.rmtree(left, ignore_errors=True)
-    write(partial)
-    if folder.exists():
-        folder.rename(earlier)
-    partial.rename(folder)
-    shutil.rmtree(earlier, ignore_errors=True)
+def replace_export(
+    write: Callable[[Path], None], folder: Path, before_replacing: Callable[[Path], None]
+) -> None:
+    """Write a checkpoint beside `folder` and put it in its place when it is complete.
+
+    Args:
+        write: Writes the checkpoint into the folder that it is given.
+        folder: Where the checkpoint shall be; an earlier one is replaced.
+        before_replacing: Called with the folder of the complete checkpoint; may refuse by raising.
+    """
+    folder = folder.resolve()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
+    written, earlier, replaced = scratch / "new", scratch / "earlier", False
+    try:
+        write(written)
+        before_replacing(written)
+        # No rename replaces a folder that has files. After a crash between the two renames the
+        # earlier export is `earlier` in the scratch folder, whole, beside the new one.
+        if folder.exists():
+            folder.rename(earlier)
+        written.rename(folder)
+        replaced = True
+    finally:
+        if earlier.exists() and not replaced:
+            earlier.rename(folder)
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def as_published(config: DFlashConfig, dtype: torch.dtype) -> dict[str, Any]:

@@ -14,8 +14,6 @@ RECORD = "run.json"
 FREE = ("work", "export", "pace", "device", "train.minutes", "train.steps")
 """Keys that may change while a run is continued: where and how long it runs."""
 
-EXPORTED = {"config.json", "model.safetensors"}
-
 
 def check_identity(config: TrainingConfig, resume: bool) -> None:
     """Compare the configuration with the one that this work folder was begun with.
@@ -25,7 +23,8 @@ def check_identity(config: TrainingConfig, resume: bool) -> None:
 
     Raises:
         DraftwoodError: The run was begun with another configuration; the keys that differ are
-            named, with both values.
+            named, with both values. Or a checkpoint is there without a record of its
+            configuration.
     """
     path, now = config.work / RECORD, dict(_flat(_plain(config)))
     record = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
@@ -34,7 +33,14 @@ def check_identity(config: TrainingConfig, resume: bool) -> None:
             (config.work / name).unlink(missing_ok=True)
         if record is not None:  # the earlier export stays this folder's to replace
             _write(path, {**record, "configuration": now})
-    elif record is not None:
+    elif record is None:
+        if (config.work / "drafter.pt").exists():
+            raise DraftwoodError(
+                f"{config.work} holds the checkpoint of a run whose configuration was not recorded "
+                "(drafter.pt without run.json), so it cannot be continued; begin anew with "
+                "--restart, or set another work folder"
+            )
+    else:
         before = record["configuration"]
         changed = [
             f"{key}: {before.get(key)!r} -> {now.get(key)!r}"
@@ -76,8 +82,9 @@ def check_export(config: TrainingConfig) -> None:
         raise DraftwoodError(f"export: {config.export} is a file; set a new folder")
     present = {path.name for path in folder.iterdir()}
     path = config.work / RECORD
-    known = path.exists() and json.loads(path.read_text(encoding="utf-8"))["export"]
-    if present and not (known == str(folder) and present <= EXPORTED):
+    record = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    own = record.get("files", ()) if record.get("export") == str(folder) else ()
+    if not present <= {*own}:
         listed = ", ".join(sorted(present)[:4])
         raise DraftwoodError(
             f"export: {config.export} is not empty and not an earlier export of this run "
@@ -85,11 +92,20 @@ def check_export(config: TrainingConfig) -> None:
         )
 
 
-def record_export(config: TrainingConfig) -> None:
-    """Remember where this run exports to: its next export may replace that one."""
-    path = config.work / RECORD
+def record_export(config: TrainingConfig, written: Path) -> None:
+    """Remember what this run puts into its export folder, which its next export may replace.
+
+    Called before the folder is replaced: after a crash it holds the earlier files or the new ones.
+
+    Args:
+        config: The run.
+        written: The folder that is about to become the export.
+    """
+    path, folder = config.work / RECORD, str(config.export.resolve())
     record = json.loads(path.read_text(encoding="utf-8"))
-    _write(path, {**record, "export": str(config.export.resolve())})
+    earlier = record.get("files", ()) if record["export"] == folder else ()
+    files = sorted({*earlier, *(file.name for file in written.iterdir())})
+    _write(path, {**record, "export": folder, "files": files})
 
 
 def _is_free(key: str) -> bool:

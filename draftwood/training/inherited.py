@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from draftwood.core.hf.head import embedding_weight
 from draftwood.core.hf.taps import decoder_of
 
 
@@ -20,8 +21,10 @@ def embedding_scale(model: Any) -> float:
     """How much longer the rows that the model reads are than those of its embedding matrix:
     sqrt(d) in Gemma, 1 in most."""
     embedding = model.get_input_embeddings()
-    ids = torch.arange(min(64, embedding.weight.shape[0]), device=embedding.weight.device)
-    read, stored = embedding(ids).float().norm(), embedding.weight[ids].float().norm()
+    device = embedding.weight.device
+    ids = torch.arange(min(64, embedding.num_embeddings), device=device)
+    read = embedding(ids).float().norm()
+    stored = embedding_weight(embedding, device)[ids].float().norm()  # may be packed, as stored
     return (read / stored).item() if stored > 0 else 1.0
 
 

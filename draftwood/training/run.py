@@ -17,7 +17,7 @@ from draftwood.training.export import replace_export
 from draftwood.training.features import Features, extract
 from draftwood.training.identity import begin, check_export, check_identity, record_export
 from draftwood.training.likelihood import final_states, token_likelihoods
-from draftwood.training.pace import Clock, settle
+from draftwood.training.pace import Clock, Progress, settle
 from draftwood.training.parallel import check_batch, first_goes_first, joined, rank
 from draftwood.training.sampling import Prompts, Samples, sample
 from draftwood.training.trainable import Data, Trainable
@@ -53,8 +53,16 @@ def _stages(config: TrainingConfig, resume: bool, registry: Registry) -> dict[st
     tokenizer = load_tokenizer(config.target)
     algorithm = registry.get(TRAINABLE, config.algorithm)
     trainable: Trainable = algorithm.build(config, target, tokenizer)
-    with first_goes_first():
-        data = _data(config, target, tokenizer, trainable)
+    try:
+        with first_goes_first():
+            data = _data(config, target, tokenizer, trainable)
+    except KeyboardInterrupt:
+        if rank() == 0:
+            Progress("prepare", Clock()).say(
+                f"interrupted; finished parts of samples and features are kept in {config.work}. "
+                "The same command continues"
+            )
+        raise
     trainable.prepare(data)
     trainer = Trainer(
         trainable,
@@ -82,8 +90,11 @@ def _stages(config: TrainingConfig, resume: bool, registry: Registry) -> dict[st
 
 
 def _export(config: TrainingConfig, trainable: Trainable) -> None:
-    replace_export(trainable.export, config.export)
-    record_export(config)
+    def before_replacing(written: Path) -> None:
+        check_export(config)
+        record_export(config, written)
+
+    replace_export(trainable.export, config.export, before_replacing)
 
 
 def _data(config: TrainingConfig, target: Any, tokenizer: Any, trainable: Trainable) -> Data:
@@ -93,6 +104,8 @@ def _data(config: TrainingConfig, target: Any, tokenizer: Any, trainable: Traina
     writer = load_target(config.target, device=config.device, dtype=config.sample.dtype)
     train, heldout = (_samples(config, writer, tokenizer, name) for name in ("train", "heldout"))
     del writer
+    _check_labels(config, train, config.sample.prompts)
+    _check_labels(config, heldout, config.sample.heldout)
     model, layers, clock = target.model, trainable.layers, Clock(config.pace.pause_file)
     data = Data(
         train,
@@ -100,7 +113,6 @@ def _data(config: TrainingConfig, target: Any, tokenizer: Any, trainable: Traina
         heldout,
         _features(config, model, heldout, layers, "heldout"),
     )
-    _check_labels(config, train)
     if trainable.wants_likelihoods:
         path = config.work / "likelihoods-train.bin"
         _same_settings(path.with_suffix(".settings.json"), _sample_settings(config))
@@ -115,13 +127,25 @@ def _data(config: TrainingConfig, target: Any, tokenizer: Any, trainable: Traina
     return data
 
 
-def _check_labels(config: TrainingConfig, train: Samples) -> None:
-    """Raise DraftwoodError if the target's answers have no token that a drafter could learn."""
-    if not bool((train.ends - train.starts > 1).any()):
-        raise DraftwoodError(
-            f"the target's answers to {config.sample.prompts} hold no token to learn from: every "
-            "one ends at once. Use other prompts, or a larger sample.length"
+def _check_labels(config: TrainingConfig, samples: Samples, prompts: Path) -> None:
+    """Raise DraftwoodError if the target's answers have no token that a drafter could predict.
+
+    The first generated token is an anchor, whose successor is the first label.
+    """
+    if bool((samples.ends - samples.starts > 1).any()):
+        return
+    length = config.sample.length
+    if bool((samples.ends < length).any()):
+        reason = "every one ends with its first token. Use other prompts or temperatures"
+    else:
+        reason = (
+            f"the prompts leave one token of sample.length {length} to each. Set a larger "
+            "sample.length, or smaller sample.prompt_tokens"
         )
+    raise DraftwoodError(
+        f"the target's answers to {prompts} hold no token to learn from: {reason}, and another "
+        "work folder"
+    )
 
 
 def _sample_settings(config: TrainingConfig) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from draftwood.core.errors import CheckpointError
 from draftwood.training.branch_evaluation import BranchAcceptance
 from draftwood.training.config import OptimiserOptions, PaceOptions
 from draftwood.training.evaluation import Acceptance
+from draftwood.training.interrupts import uninterrupted
 from draftwood.training.muon import Muon
 from draftwood.training.pace import Clock, Progress, rate, save_checkpoint
 from draftwood.training.parallel import agreed, average_gradients, rank
@@ -54,23 +55,26 @@ class Trainer:
         if options.compile:
             self.loss = torch.compile(trainable.loss, dynamic=False)
         self.step, self.clock = 0, Clock(pace.pause_file)
+        self.within_step = False
 
     def resume(self) -> bool:
         """Continue from the checkpoint, if there is one."""
         if not self.checkpoint.exists():
             return False
-        state = torch.load(self.checkpoint, weights_only=True)
         try:
+            state = torch.load(self.checkpoint, weights_only=True)
+            saved, shapes = state["muon"], [tuple(buffer.shape) for buffer in self.muon.buffers]
+            if (found := [tuple(buffer.shape) for buffer in saved]) != shapes:
+                raise ValueError(f"momentum of shapes {found}, not {shapes}")
             self.model.load_state_dict(state["model"])
             self.adam.load_state_dict(state["adam"])
-        except (RuntimeError, ValueError) as error:
+        except (RuntimeError, ValueError, KeyError) as error:
             raise CheckpointError(
-                f"{self.checkpoint} is a checkpoint of another drafter: {error}\n"
+                f"{self.checkpoint} is damaged or a checkpoint of another drafter: {error}\n"
                 "  begin anew with --restart, or set another work folder"
             ) from error
         self.muon.buffers = [
-            saved.to(fresh.device)
-            for saved, fresh in zip(state["muon"], self.muon.buffers, strict=True)
+            buffer.to(fresh.device) for buffer, fresh in zip(saved, self.muon.buffers, strict=True)
         ]
         self.step = state["step"]
         self.clock = Clock(self.pace.pause_file, state["spent"])
@@ -96,37 +100,52 @@ class Trainer:
         return self.clock.spent / (60 * self.options.minutes)
 
     def run(self) -> Sequence[Acceptance | BranchAcceptance]:
-        """Train until the budget is spent; returns the last evaluation, of the first process."""
+        """Train until the budget is spent, or until Ctrl-C, which saves.
+
+        Returns:
+            The last evaluation, of the first process.
+        """
         progress = Progress("train", self.clock)
+        if rank() > 0:
+            with uninterrupted():  # the first process says when to stop
+                self._run(progress)
+            return ()
         try:
             self._run(progress)
         except KeyboardInterrupt:
-            if rank() == 0:
-                self.save()
-                progress.say(
-                    f"interrupted at step {self.step}; saved in {self.checkpoint}. The same "
-                    "command continues"
-                )
+            self._save_interrupted(progress)
             raise
-        if rank() > 0:
-            return ()
         self.save()
         return self.evaluate(progress)
 
     def _run(self, progress: Progress) -> None:
         mean = math.nan
-        while (fraction := self._fraction_of_all()) < 1:
-            loss = self.one_step(fraction)
+        while True:
+            if rank() == 0:  # which sleeps for all; the others wait for its value
+                self.clock.wait_while_paused()
+            with uninterrupted():
+                fraction = agreed(self.fraction, self.learnt[0].device)
+                if fraction >= 1:
+                    return
+                self.within_step = True
+                loss = self.one_step(fraction)
+                self.within_step = False
             mean = loss if math.isnan(mean) else mean + 0.02 * (loss - mean)
             if rank() == 0:
                 progress.show(self.fraction, f"step {self.step}, loss {mean:.3f}")
                 self._now_and_then(progress)
 
-    def _fraction_of_all(self) -> float:
-        """The first process's, which also sleeps for all; the others wait for its word."""
-        if rank() == 0:
-            self.clock.wait_while_paused()
-        return agreed(self.fraction, next(self.model.parameters()).device)
+    def _save_interrupted(self, progress: Progress) -> None:
+        """Save, unless a second Ctrl-C left a step half applied: the last checkpoint stays."""
+        if self.within_step:
+            progress.say(f"interrupted within step {self.step}, which is not saved")
+            return
+        self.save()
+        progress.say(
+            f"interrupted at step {self.step}; saved in {self.checkpoint}. The same command "
+            "continues"
+        )
+        agreed(math.inf, self.learnt[0].device)  # the other processes stop, too
 
     def _now_and_then(self, progress: Progress) -> None:
         if self.clock.due("evaluate", 60 * self.pace.evaluate_minutes):
