@@ -11,9 +11,29 @@ from typing import Any, Self
 
 from attrs import frozen
 
+from draftwood.core.errors import CheckpointError
 from draftwood.plugins.drafters.common.config import ConfigReader, DrafterConfig, decoder_fields
 
 FULL, SLIDING = "full_attention", "sliding_attention"
+
+CAUSAL = ("is_causal", "causal_head", "causal")
+"""Names of one flag: z-lab's, JetSpec's (arXiv 2606.18394), and that of vLLM's ports."""
+
+ANCHOR_PREDICTS = (
+    "num_anchors",
+    "markov_rank",
+    "markov_head_type",
+    "enable_confidence_head",
+    "confidence_head_with_markov",
+)
+"""Keys of DeepSpec's layout, whose anchor slot predicts a token: read as DFlash, every prediction
+would be one position late."""
+
+
+JETSPEC_PLUS_PLUS = (
+    "JetSpec++ (a head with an adapter) is not supported: it computes something else without "
+    "the adapter and the copy of the target's last layers"
+)
 
 
 @frozen(kw_only=True)
@@ -49,6 +69,7 @@ class DFlashConfig(DrafterConfig):
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], source: str = "config.json") -> Self:
+        refuse_other_heads(data, source)
         if "transformer_layer_config" in data:
             data, layout = _from_speculators(data, source), "speculators"
         elif is_assistant(data):
@@ -62,6 +83,35 @@ class DFlashConfig(DrafterConfig):
 def is_assistant(data: Mapping[str, Any]) -> bool:
     """Whether this is one of transformers' own assistant models (`muse_glimmer_assistant`)."""
     return str(data.get("model_type", "")).endswith("_assistant")
+
+
+def refuse_other_heads(data: Mapping[str, Any], source: str) -> None:
+    """Refuse heads whose keys resemble DFlash's and that compute something else.
+
+    Raises:
+        CheckpointError: DeepSpec's DSpark (arXiv 2607.05147) or DFlash, SpecForge's DSpark, or
+            JetSpec++ (arXiv 2610.19792).
+    """
+    reader = ConfigReader([data.get("dflash_config") or {}, data], source)
+    for key in ANCHOR_PREDICTS:
+        if reader.get(key) is not None:
+            raise reader.error(
+                key,
+                "DeepSpec's layout (DSpark and its DFlash) is not supported: its anchor slot "
+                "predicts a token, so every draft would be read one position late",
+            )
+    projector = str(reader.get("projector_type", "dflash"))
+    if projector != "dflash":
+        raise reader.error(
+            "projector_type", f"{projector!r} (SpecForge) is not supported; choices: dflash"
+        )
+    architectures = [str(name) for name in data.get("architectures") or ()]
+    if any("DSpark" in name for name in architectures):
+        raise reader.error("architectures", f"{architectures[0]} (DSpark) is not supported")
+    for level in reader.levels:
+        for key in level:
+            if "adapter" in key:
+                raise reader.error(key, JETSPEC_PLUS_PLUS)
 
 
 def _fields(reader: ConfigReader, layout: str) -> dict[str, Any]:
@@ -115,11 +165,24 @@ def _attention(
     window = reader.optional_integer("sliding_window")
     if SLIDING in types and window is None:
         raise reader.error("sliding_window", "missing, though layer_types has sliding layers")
-    if reader.get("is_causal") is None:
-        causal = tuple(kind == SLIDING for kind in types)
-    else:
-        causal = (reader.flag("is_causal"),) * layers
+    flag = _causal_flag(reader)
+    causal = tuple(kind == SLIDING if flag is None else flag for kind in types)
     return causal, tuple(window if kind == SLIDING else None for kind in types)
+
+
+def _causal_flag(reader: ConfigReader) -> bool | None:
+    """The flag under any of its names, at any level; None where there is none."""
+    flags = []
+    for level in reader.levels:
+        one_level = ConfigReader([level], reader.source)
+        flags += [(key, one_level.flag(key)) for key in CAUSAL if one_level.get(key) is not None]
+    for key, value in flags[1:]:
+        first, expected = flags[0]
+        if value != expected:
+            raise reader.error(
+                key, f"{str(value).lower()} disagrees with {first}: {str(expected).lower()}"
+            )
+    return flags[0][1] if flags else None
 
 
 def _from_speculators(data: Mapping[str, Any], source: str) -> dict[str, Any]:
@@ -131,7 +194,10 @@ def _from_speculators(data: Mapping[str, Any], source: str) -> dict[str, Any]:
     ids = reader.integers("aux_hidden_state_layer_ids", "hidden_states indices", least=1)
     flat = {**data["transformer_layer_config"], **data}
     flat["target_layer_ids"] = [index - 1 for index in ids]
-    if data.get("sliding_window_non_causal", kind == "dflash2"):
+    if reader.flag("sliding_window_non_causal", kind == "dflash2"):
+        flag = _causal_flag(ConfigReader([flat], source))
+        if flag:
+            raise reader.error("sliding_window_non_causal", "true disagrees with a causal head")
         flat["is_causal"] = False
     return flat
 
@@ -142,6 +208,8 @@ def _from_transformers(data: Mapping[str, Any], source: str) -> dict[str, Any]:
     Blocks attend in both directions, and a window does not count the token itself. These
     assistants use the target's head, so there is no vocabulary size.
     """
+    if _causal_flag(ConfigReader([data], source)):
+        raise CheckpointError(f"{source}: this layout has no causal heads, and this one is causal")
     layers = data.get("num_hidden_layers")
     window = ConfigReader([data], source).optional_integer("sliding_window")
     return {

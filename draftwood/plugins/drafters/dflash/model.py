@@ -3,7 +3,8 @@
 Letters in shapes: n context rows, B slots, d hidden size, A anchors, S sequences.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import ClassVar, cast
 
 import torch
@@ -11,9 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from draftwood.core import devices
+from draftwood.core.errors import CheckpointError
 from draftwood.plugins.drafters.common.layers import Rotary
 from draftwood.plugins.drafters.common.model import DrafterModel
-from draftwood.plugins.drafters.dflash.config import DFlashConfig
+from draftwood.plugins.drafters.dflash.config import JETSPEC_PLUS_PLUS, DFlashConfig
 from draftwood.plugins.drafters.dflash.layers import Attend, DrafterLayer
 from draftwood.plugins.drafters.dflash.selector import Selector
 
@@ -43,6 +45,13 @@ class DFlashModel(DrafterModel):
         # A block keeps its full length at the limit, so positions exceed the limit.
         positions = config.max_position_embeddings + config.block_size
         self.rotary = Rotary(config.head_dim, config.rope_theta, positions)
+
+    def load_published(self, published: Mapping[str, Tensor], folder: Path | str) -> None:
+        adapters = sorted(path.name for path in Path(folder).glob("*adapter*"))
+        adapters += sorted(str(path) for path in Path(folder).glob("*/adapter_config.json"))
+        if adapters:
+            raise CheckpointError(f"{folder}: has {adapters[0]}; {JETSPEC_PLUS_PLUS}")
+        super().load_published(published, folder)
 
     @property
     def _names(self) -> dict[str, str]:

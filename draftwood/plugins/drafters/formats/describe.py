@@ -19,7 +19,11 @@ from draftwood.plugins.drafters.common.model import DrafterModel
 from draftwood.plugins.drafters.common.weights import outlines
 from draftwood.plugins.drafters.dblast.config import SECTION
 from draftwood.plugins.drafters.dblast.model import DBlastModel
-from draftwood.plugins.drafters.dflash.config import DFlashConfig, is_assistant
+from draftwood.plugins.drafters.dflash.config import (
+    DFlashConfig,
+    is_assistant,
+    refuse_other_heads,
+)
 from draftwood.plugins.drafters.dflash.model import DFlashModel
 from draftwood.plugins.drafters.eagle3.model import Eagle3Model
 from draftwood.plugins.drafters.formats.dflash import ASSISTANT
@@ -134,6 +138,7 @@ def identify(data: Mapping[str, Any], source: str) -> tuple[str, str]:
         return "eagle", "eagle3"
     if "CausalLM" in architectures[0]:
         return "transformers", "causal_lm"
+    refuse_other_heads(data, source)
     raise CheckpointError(
         f"{source}: of no known kind: no dflash_config (z-lab), transformer_layer_config "
         "(speculators), draft_vocab_size (EAGLE-3) or causal language model"

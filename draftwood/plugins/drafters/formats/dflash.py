@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from draftwood.core.errors import CheckpointError
-from draftwood.plugins.drafters.dflash.config import FULL, SLIDING, DFlashConfig
+from draftwood.plugins.drafters.dflash.config import CAUSAL, FULL, SLIDING, DFlashConfig
 
 Config = Mapping[str, Any]
 
@@ -31,11 +31,11 @@ ASSISTANT = "muse_glimmer_assistant"
 
 def decoder(data: Config) -> dict[str, Any]:
     """The keys about the decoder's layers, whatever the layout."""
-    if "transformer_layer_config" in data:
-        return dict(data["transformer_layer_config"])
-    inner = {**data, **(data.get("dflash_config") or {})}
-    drafter = {"dflash_config", "block_size", "is_causal", "mask_token_id", "target_layer_ids"}
-    outside = drafter.union(OUTER, SECOND_GENERATION, ZLAB_ONLY)
+    inner = data.get("transformer_layer_config")
+    if inner is None:
+        inner = {**data, **(data.get("dflash_config") or {})}
+    outside = {"dflash_config", "block_size", "mask_token_id", "target_layer_ids", "projector_type"}
+    outside.update(CAUSAL, OUTER, SECOND_GENERATION, ZLAB_ONLY)
     return {key: value for key, value in inner.items() if key not in outside}
 
 
@@ -55,8 +55,9 @@ def as_zlab(data: Config, old: DFlashConfig, vocab_size: int) -> dict[str, Any]:
         "vocab_size": vocab_size,
         "tie_word_embeddings": False,
     }
-    if old.layout == "transformers" or data.get("sliding_window_non_causal"):
-        new["is_causal"] = False
+    if old.causal != tuple(window is not None for window in old.windows):
+        # Not what the layers' types say; one flag is for all layers.
+        new["is_causal"] = all(old.causal)
     if old.draft_vocab_size not in (0, vocab_size):
         new["draft_vocab_size"] = old.draft_vocab_size
     if old.target_hidden_size != old.hidden_size:
@@ -70,7 +71,7 @@ def as_speculators(
     layers = list(zip(old.causal, old.windows, strict=True))
     lost = _scales(old)
     if any(causal and window is None for causal, window in layers):
-        lost.append("is_causal with layers of full attention")
+        lost.append("a causal head (is_causal with layers of full attention)")
     _refuse("speculators", lost)
     sliding = [causal for causal, window in layers if window is not None]
     wider = old.target_hidden_size != old.hidden_size

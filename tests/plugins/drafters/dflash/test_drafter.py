@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from draftwood.core.errors import CompositionError, PairingError
 from draftwood.core.generation import Pipeline
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
-CHECKPOINTS = ["zlab/dflash", "zlab/dflash2", "speculators/dflash"]
+CHECKPOINTS = ["zlab/dflash", "zlab/dflash2", "speculators/dflash", "heads/jetspec"]
 
 
 def pipeline(checkpoint: str, **changes: object) -> Pipeline:
@@ -28,9 +29,11 @@ def pipeline(checkpoint: str, **changes: object) -> Pipeline:
 
 def expected(checkpoint: str) -> list[dict[str, list[int]]]:
     folder = checkpoint.replace("speculators", "zlab")
-    records: list[dict[str, list[int]]] = json.loads(
-        (FIXTURES / folder / "expected.json").read_text()
-    )
+    records: list[dict[str, Any]] = json.loads((FIXTURES / folder / "expected.json").read_text())
+    for record in records:
+        rounds = record["committed_per_round"]
+        if isinstance(rounds, dict):  # by loop; the reference does not cap its last round
+            record["committed_per_round"] = rounds["chain"][:-1]
     return records
 
 

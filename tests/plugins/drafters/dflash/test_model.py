@@ -17,6 +17,7 @@ SETS = {
     "zlab/dflash": "zlab/dflash",
     "zlab/dflash2": "zlab/dflash2",
     "speculators/dflash": "zlab/dflash",
+    "heads/jetspec": "heads/jetspec",
 }
 
 
@@ -46,6 +47,28 @@ def test_block_logits_equal_recorded_logits(layout, k, target):
     hidden, _, _, _ = first_block(model, target, expected, prompts, k)
     logits = model.logits(hidden, target["lm_head.weight"])
     torch.testing.assert_close(logits, expected[f"block_logits_{k}"][0], atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("k", range(4))
+def test_jetspec_read_without_its_causal_flag_gives_other_logits(k, target, tmp_path):
+    """Negative control: the recorded logits are those of a causal block."""
+    model = DFlashModel.from_folder(edited("heads/jetspec", tmp_path, causal_head=None))
+    expected = load_file(FIXTURES / "heads/jetspec/expected.safetensors")
+    prompts = json.loads((FIXTURES / "heads/jetspec/expected.json").read_text())
+    hidden, _, _, _ = first_block(model, target, expected, prompts, k)
+    logits = model.logits(hidden, target["lm_head.weight"])
+    assert (logits - expected[f"block_logits_{k}"][0]).abs().max() > 1.0
+
+
+@pytest.mark.parametrize("k", range(4))
+def test_jetspec_s_first_drafts_are_the_recorded_ones(k, target):
+    model = DFlashModel.from_folder(FIXTURES / "heads/jetspec")
+    expected = load_file(FIXTURES / "heads/jetspec/expected.safetensors")
+    prompts = json.loads((FIXTURES / "heads/jetspec/expected.json").read_text())
+    hidden, anchor, _, _ = first_block(model, target, expected, prompts, k)
+    assert anchor == prompts[k]["anchor"]
+    chain = model.logits(hidden, target["lm_head.weight"]).argmax(-1)
+    assert chain.tolist() == prompts[k]["chain"]
 
 
 @pytest.mark.parametrize("k", range(4))

@@ -301,6 +301,7 @@ def test_layouts_index_layers_by_their_own_conventions(tmp_path: Path) -> None:
     [
         ({"final_logit_softcapping": 30.0}, "cannot represent: final_logit_softcapping"),
         ({"is_causal": True}, "is_causal with layers of full attention"),
+        ({"causal_head": True}, "cannot represent: a causal head"),
         ({"input_embedding_scale": 8.0}, "input_embedding_scale"),
     ],
 )
@@ -324,6 +325,30 @@ def test_sliding_layers_keep_their_causality(is_causal: bool | None, tmp_path: P
     there = DFlashConfig.from_file(tmp_path / "other")
     assert there.causal == ((is_causal is None), False)
     assert there.windows == (6, None)
+
+
+@pytest.mark.parametrize("key", ["is_causal", "causal_head", "causal"])
+def test_causal_sliding_heads_convert_there_and_back(key: str, tmp_path: Path) -> None:
+    folder = copied(tmp_path)
+    change = {"layer_types": ["sliding_attention"] * 2, "sliding_window": 6}
+    configured(folder, lambda c: (c.update(change), c["dflash_config"].update({key: True})))
+    convert(folder, tmp_path / "there", "speculators")
+    convert(tmp_path / "there", tmp_path / "back", "zlab")
+    assert config_fields(folder)["causal"] == (True, True)
+    for other in ("there", "back"):
+        assert config_fields(tmp_path / other) == config_fields(folder)
+
+
+@pytest.mark.parametrize(
+    ("to", "message"),
+    [("speculators", "a causal head"), ("transformers", "causal layers"), ("zlab", "already")],
+)
+def test_jetspec_heads_are_refused_by_layouts_without_the_flag(
+    to: Any, message: str, tmp_path: Path
+) -> None:
+    assert describe(FIXTURES / "heads/jetspec").problems == ()
+    with pytest.raises(CheckpointError, match=message):
+        convert(FIXTURES / "heads/jetspec", tmp_path / "other", to)
 
 
 def test_unpublished_and_equal_layouts_are_refused(tmp_path: Path) -> None:
