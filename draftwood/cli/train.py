@@ -17,24 +17,51 @@ if TYPE_CHECKING:
 @click.argument("config", type=click.Path(dir_okay=False, path_type=Path))
 @settings_option
 @click.option(
+    "--new",
+    "model",
+    metavar="MODEL",
+    help="Write a training file for this target: a folder, a hub name or `builtin`. CONFIG is then "
+    'the text: .txt, or .jsonl with "text" or "messages" in each line.',
+)
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The training file that --new writes; train.yaml by default.",
+)
+@click.option(
     "--resume/--restart",
     default=True,
     help="Continue from the last checkpoint (the default), or start again.",
 )
 @click.pass_obj
-def command(session: Session, config: Path, settings: tuple[str, ...], resume: bool) -> None:
+def command(
+    session: Session,
+    config: Path,
+    settings: tuple[str, ...],
+    model: str | None,
+    out: Path | None,
+    resume: bool,
+) -> None:
     """Train a drafter for a target.
 
     CONFIG names algorithm, target, texts and sizes. An interrupted run continues from its last
     checkpoint when the same command is given again.
 
     \b
+      draftwood train --new path/to/target text.jsonl --out drafter.yaml
       draftwood train drafter.yaml --set train.steps=2000
     """
     from draftwood.core.errors import DraftwoodError
 
     if not config.is_file():
         raise DraftwoodError(f"{config}: no such file")
+    if model is not None:
+        if settings:
+            raise click.UsageError("--new writes a file; give --set when it is trained")
+        _write_new(model, config, out or Path("train.yaml"))
+        return
+    if out is not None:
+        raise click.UsageError("--out belongs to --new")
     from draftwood.training import train
     from draftwood.training.config import load_training
 
@@ -42,6 +69,13 @@ def command(session: Session, config: Path, settings: tuple[str, ...], resume: b
     export = train(config, set_options=settings, resume=resume, registry=registry)
     training = load_training(config, settings, registry)
     click.echo(_finished(registry, training.algorithm, str(training.target), export))
+
+
+def _write_new(model: str, text: Path, out: Path) -> None:
+    from draftwood.training.new import write_training
+
+    written = write_training(model, text, out)
+    click.echo(f"Written: {', '.join(map(str, written))}\nNext: draftwood train {out}")
 
 
 def _finished(registry: "Registry", algorithm: str, target: str, export: Path) -> str:

@@ -11,9 +11,9 @@ from draftwood.core.hf.taps import decoder_of
 
 def rope_theta(text: Any) -> float:
     """The base of the rotary embeddings of a text config; where kinds of layers have their own,
-    that of the full ones."""
-    parameters = text.rope_parameters
-    return float((parameters.get("full_attention") or parameters)["rope_theta"])
+    that of the full ones; where there are none, the common 10000."""
+    parameters = getattr(text, "rope_parameters", None) or {}
+    return float((parameters.get("full_attention") or parameters).get("rope_theta", 10_000.0))
 
 
 @torch.no_grad()
