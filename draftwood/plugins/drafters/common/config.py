@@ -1,6 +1,6 @@
 """Reads config.json of drafter checkpoints; errors name the file and the key. Imports no torch."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -19,6 +19,84 @@ MAX_COUNTS = dict.fromkeys(
     ("num_hidden_layers", "block_size", "num_branches", "branches", "num_target_layers"), 4096
 )
 """Upper bounds of what is counted out one by one."""
+
+
+DECODER_KEYS = frozenset(
+    {
+        *("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
+        *("head_dim", "intermediate_size", "vocab_size", "draft_vocab_size"),
+        *("target_hidden_size", "rope_theta", "rope_parameters", "rope_scaling", "rms_norm_eps"),
+        *("max_position_embeddings", "attention_bias", "hidden_act"),
+    }
+)
+"""The keys that `decoder_fields` reads."""
+
+HARMLESS_KEYS = frozenset(
+    {
+        # about the file and the tools that wrote it
+        *(
+            "architectures",
+            "auto_map",
+            "model_type",
+            "_name_or_path",
+            "name_or_path",
+            "_commit_hash",
+        ),
+        *("transformers_version", "speculators_version", "speculators_config", "tokenizer_class"),
+        # dtypes and caches
+        *(
+            "dtype",
+            "torch_dtype",
+            "use_cache",
+            "cache_implementation",
+            "return_dict",
+            "torchscript",
+        ),
+        *("attn_implementation", "_attn_implementation", "pretraining_tp", "use_bfloat16"),
+        *("output_attentions", "output_hidden_states", "chunk_size_feed_forward"),
+        # token ids
+        *("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id", "sep_token_id"),
+        *("cls_token_id", "decoder_start_token_id"),
+        # training
+        *("initializer_range", "attention_dropout", "hidden_dropout", "gradient_checkpointing"),
+        *("embed_requires_grad", "ttt_length", "ttt_steps", "max_anchors", "loss_decay_gamma"),
+        # labels of classifiers
+        *("id2label", "label2id", "problem_type", "finetuning_task"),
+        # Only says which tensors a file repeats: a head that the file lacks is the target's.
+        "tie_word_embeddings",
+        # All sections of such a rotation turn by the same position, as all are of text.
+        *("mrope_section", "mrope_interleaved"),
+        # `layer_types` decides.
+        "max_window_layers",
+    }
+)
+"""Keys that do not change what a drafter computes."""
+
+NEUTRAL_VALUES: Mapping[str, Any] = {
+    "partial_rotary_factor": 1.0,
+    "rope_is_neox_style": True,
+    "rope_interleaved": False,
+    "residual_multiplier": 1.0,
+    "embedding_multiplier": 1.0,
+    "logits_scaling": 1.0,
+    "final_logit_softcapping": 0.0,
+    "output_multiplier": 1.0,
+    "input_embedding_scale": 1.0,
+    "mlp_bias": False,
+    "use_sliding_window": False,
+    "is_encoder_decoder": False,
+    "add_cross_attention": False,
+    "tie_encoder_decoder": False,
+    "attention_k_eq_v": False,
+    "enable_moe_block": False,
+    "pruned_heads": {},
+}
+"""Keys that change the computation unless they have this value, where a reader reads them not."""
+
+ROPE_KEYS = frozenset({"rope_type", "type", "rope_theta"})
+LLAMA3_KEYS = frozenset(
+    {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}
+)
 
 
 @contextmanager
@@ -91,6 +169,34 @@ class ConfigReader:
                 return level[key]
         return default
 
+    def refuse_unread(
+        self, read: Set[str], where: str = "", neutral: Mapping[str, Any] | None = None
+    ) -> None:
+        """Refuse keys that may change the computation and are not read; null counts as absent.
+
+        Args:
+            read: The keys that are read.
+            where: The object that holds these keys, for errors.
+            neutral: Keys that are not read and do nothing at this value, beside the common ones.
+
+        Raises:
+            CheckpointError: Names the first such key.
+        """
+        accepted = {**NEUTRAL_VALUES, **(neutral or {})}
+        for level in self.levels:
+            for key, value in level.items():
+                if value is None or key in read or key in HARMLESS_KEYS:
+                    continue
+                name = f"{where}.{key}" if where else key
+                if key not in accepted:
+                    raise self.error(
+                        name,
+                        "this key is not known and may change what the drafter computes; remove "
+                        "it from config.json if it does not",
+                    )
+                if value != accepted[key]:
+                    raise self.error(name, f"{value!r} is not supported; only {accepted[key]!r} is")
+
     def integer(self, key: str, default: int | None = None, least: int = 0) -> int:
         """An integer of at least `least`; required if there is no default."""
         value = self.get(key, default)
@@ -139,6 +245,7 @@ class ConfigReader:
             scaled: Whether the drafter supports Llama 3.1's scaling. No other is supported.
         """
         rope = self.get("rope_parameters") or self.get("rope_scaling") or {}
+        self._check_rope_agrees(rope)
         kind = rope.get("rope_type", rope.get("type", "default"))
         supported = ("default", "llama3") if scaled else ("default",)
         if kind not in supported:
@@ -146,6 +253,9 @@ class ConfigReader:
                 "rope_parameters",
                 f"rope_type {kind!r} is not supported; choices: {', '.join(supported)}",
             )
+        read = ROPE_KEYS | LLAMA3_KEYS if kind == "llama3" else ROPE_KEYS
+        neutral = {"factor": 1.0, "attention_factor": 1.0}
+        ConfigReader([rope], self.source).refuse_unread(read, "rope_parameters", neutral)
         theta = rope.get("rope_theta", self.get("rope_theta"))
         if theta is None:
             raise self.error("rope_theta", "missing, at the top level and in rope_parameters")
@@ -158,6 +268,17 @@ class ConfigReader:
             inner.number("high_freq_factor", 4.0),
             inner.integer("original_max_position_embeddings", least=1),
         )
+
+    def _check_rope_agrees(self, rope: Mapping[str, Any]) -> None:
+        """Refuse a second statement about the rotation that is not read and disagrees."""
+        theta, inner = self.get("rope_theta"), rope.get("rope_theta")
+        if None not in (theta, inner) and theta != inner:
+            raise self.error("rope_theta", f"{theta} disagrees with {inner} in rope_parameters")
+        other = self.get("rope_scaling") or {}
+        kinds = [each.get("rope_type", each.get("type", "default")) for each in (rope, other)]
+        scale = [{k: v for k, v in each.items() if k not in ROPE_KEYS} for each in (rope, other)]
+        if other and (kinds[0] != kinds[1] or scale[0] != scale[1]):
+            raise self.error("rope_scaling", "disagrees with rope_parameters")
 
 
 @frozen(kw_only=True)

@@ -89,6 +89,7 @@ def _all_fields(section: Mapping[str, Any], base: DFlashConfig) -> dict[str, Any
             "drafter dflash for this checkpoint"
         )
     reader = ConfigReader([section], f"{base.source}: {SECTION}")
+    reader.refuse_unread({"branches", "rank", "prior_temperatures"})
     branches, rank = reader.integer("branches", 1, least=1), reader.integer("rank", 0)
     if branches > 1 and rank < 1:
         raise reader.error("rank", f"{branches} branches need an expander of rank >= 1")

@@ -12,7 +12,12 @@ from typing import Any, Self
 from attrs import frozen
 
 from draftwood.core.errors import CheckpointError
-from draftwood.plugins.drafters.common.config import ConfigReader, DrafterConfig, decoder_fields
+from draftwood.plugins.drafters.common.config import (
+    DECODER_KEYS,
+    ConfigReader,
+    DrafterConfig,
+    decoder_fields,
+)
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 
@@ -29,6 +34,32 @@ ANCHOR_PREDICTS = (
 """Keys of DeepSpec's layout, whose anchor slot predicts a token: read as DFlash, every prediction
 would be one position late."""
 
+
+KEYS = frozenset(
+    {
+        *("block_size", "mask_token_id", "target_layer_ids", "num_target_layers", "layer_types"),
+        *("sliding_window", "use_sliding_window", "sample_from_anchor", "projector_type"),
+        *("final_logit_softcapping", "output_multiplier", "input_embedding_scale"),
+        *("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k"),
+        *CAUSAL,
+        *DECODER_KEYS,
+    }
+)
+"""The keys that this reader reads at every level of every layout."""
+
+SPECULATORS_KEYS = KEYS - {"target_layer_ids"} | {
+    *("transformer_layer_config", "speculators_model_type", "aux_hidden_state_layer_ids"),
+    "sliding_window_non_causal",
+}
+NEUTRAL = {
+    "norm_before_residual": False,
+    "norm_before_fc": False,
+    "fc_norm": False,
+    "norm_output": False,
+}
+"""EAGLE-3's flags, which a DFlash drafter may only have off."""
+
+DECODERS = ("qwen3", "dflash")
 
 JETSPEC_PLUS_PLUS = (
     "JetSpec++ (a head with an adapter) is not supported: it computes something else without "
@@ -70,6 +101,7 @@ class DFlashConfig(DrafterConfig):
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], source: str = "config.json") -> Self:
         refuse_other_heads(data, source)
+        _refuse_unread(data, source)
         if "transformer_layer_config" in data:
             data, layout = _from_speculators(data, source), "speculators"
         elif is_assistant(data):
@@ -112,6 +144,24 @@ def refuse_other_heads(data: Mapping[str, Any], source: str) -> None:
         for key in level:
             if "adapter" in key:
                 raise reader.error(key, JETSPEC_PLUS_PLUS)
+
+
+def _refuse_unread(data: Mapping[str, Any], source: str) -> None:
+    """Refuse keys of the published mapping that are not read, and other families of decoders."""
+    top = ConfigReader([data], source)
+    decoder, where = data, "model_type"
+    if "transformer_layer_config" in data:
+        decoder, where = data["transformer_layer_config"], "transformer_layer_config.model_type"
+        top.refuse_unread(SPECULATORS_KEYS, neutral=NEUTRAL)
+        nested = ConfigReader([decoder], source)
+        nested.refuse_unread(KEYS - {"target_layer_ids"}, "transformer_layer_config", NEUTRAL)
+    else:
+        top.refuse_unread(KEYS | {"dflash_config", "dblast_config"}, neutral=NEUTRAL)
+        inner = ConfigReader([data.get("dflash_config") or {}], source)
+        inner.refuse_unread(KEYS, "dflash_config", NEUTRAL)
+    kind = decoder.get("model_type")
+    if kind is not None and kind not in DECODERS and not is_assistant(data):
+        raise top.error(where, f"{kind!r} is not one of {', '.join(DECODERS)}")
 
 
 def _fields(reader: ConfigReader, layout: str) -> dict[str, Any]:
@@ -160,6 +210,8 @@ def _attention(
 ) -> tuple[tuple[bool, ...], tuple[int | None, ...]]:
     """Per layer: whether it is causal inside the block, and its window."""
     types = reader.get("layer_types", [FULL] * layers)
+    if reader.flag("use_sliding_window") and reader.get("layer_types") is None:
+        raise reader.error("layer_types", "missing, though use_sliding_window is true")
     if len(types) != layers or not set(types) <= {FULL, SLIDING}:
         raise reader.error("layer_types", f"{layers} of {FULL!r} or {SLIDING!r} are expected")
     window = reader.optional_integer("sliding_window")
@@ -215,7 +267,7 @@ def _from_transformers(data: Mapping[str, Any], source: str) -> dict[str, Any]:
     return {
         "layer_types": [SLIDING] * layers if isinstance(layers, int) else None,
         "rms_norm_eps": 1e-5,
-        "rope_theta": 500000.0,
+        **({} if (data.get("rope_parameters") or {}).get("rope_theta") else {"rope_theta": 5e5}),
         **data,
         "is_causal": False,
         "sliding_window": None if window is None else window + 1,

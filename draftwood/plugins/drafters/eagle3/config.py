@@ -9,10 +9,27 @@ from typing import Any, Self
 
 from attrs import field, frozen
 
-from draftwood.plugins.drafters.common.config import ConfigReader, DrafterConfig, decoder_fields
+from draftwood.plugins.drafters.common.config import (
+    DECODER_KEYS,
+    ConfigReader,
+    DrafterConfig,
+    decoder_fields,
+)
 
 DECODERS = ("llama", "qwen3")
 FLAGS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
+AUX_LAYERS = "eagle_aux_hidden_state_layer_ids"
+KEYS = DECODER_KEYS.union(FLAGS, ("mlp_bias", "layer_types", AUX_LAYERS))
+"""The keys that this reader reads at every level."""
+
+NEUTRAL = {
+    "use_aux_hidden_state": True,
+    "use_input_layernorm_in_first_layer": True,
+    "use_last_layernorm": True,
+    "use_mtp_layernorm": False,
+}
+"""Flags of an `eagle_config`, as TensorRT Model Optimizer and SpecForge write it."""
+
 TAPS = 3
 """Tapped layers of a checkpoint that does not name them, as in EAGLE-3's own release."""
 
@@ -48,7 +65,9 @@ class Eagle3Config(DrafterConfig):
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], source: str = "config.json") -> Self:
         nested = data.get("transformer_layer_config")
-        reader = ConfigReader([nested or {}, data], source)
+        section = data.get("eagle_config") or {}
+        reader = ConfigReader([nested or {}, section, data], source)
+        _refuse_unread(data, source)
         kind = data.get("speculators_model_type", "eagle3")
         if kind != "eagle3":
             raise reader.error("speculators_model_type", f"{kind!r} is not an EAGLE-3 drafter")
@@ -61,11 +80,23 @@ class Eagle3Config(DrafterConfig):
         return cls(**_fields(reader, "eagle" if nested is None else "speculators"))
 
 
+def _refuse_unread(data: Mapping[str, Any], source: str) -> None:
+    """Refuse keys of the published mapping that are not read."""
+    sections = ("transformer_layer_config", "eagle_config")
+    top = ConfigReader([data], source)
+    # Without sliding layers, which are refused, a window is of no effect.
+    ignored = {"sliding_window", "num_target_layers"}
+    top.refuse_unread(KEYS | ignored | {*sections, "speculators_model_type"})
+    for name in sections:
+        reader = ConfigReader([data.get(name) or {}], source)
+        reader.refuse_unread(KEYS | ignored, name, NEUTRAL)
+
+
 def _fields(reader: ConfigReader, layout: str) -> dict[str, Any]:
     decoder = decoder_fields(reader, layout, scaled_rope=True)
     kind = reader.choice("model_type", "llama", DECODERS)
-    if "sliding_attention" in (reader.get("layer_types") or ()):
-        raise reader.error("layer_types", "sliding layers are not supported in an EAGLE-3 drafter")
+    if set(reader.get("layer_types") or ()) - {"full_attention"}:
+        raise reader.error("layer_types", "only full_attention; sliding layers are not supported")
     layers = decoder["num_layers"]
     if layout == "eagle" and layers != 1:
         raise reader.error("num_hidden_layers", f"{layers}: this layout has one layer, `midlayer`")
@@ -83,7 +114,8 @@ def _fields(reader: ConfigReader, layout: str) -> dict[str, Any]:
 
 def _target_layers(reader: ConfigReader) -> tuple[int, ...] | None:
     """The checkpoint's ids index `hidden_states`, whose entry i is the output of layer i - 1."""
-    key = "eagle_aux_hidden_state_layer_ids"
-    if reader.get(key) is None:
+    if reader.get(AUX_LAYERS) is None:
         return None
-    return tuple(index - 1 for index in reader.integers(key, "hidden_states indices", least=1))
+    return tuple(
+        index - 1 for index in reader.integers(AUX_LAYERS, "hidden_states indices", least=1)
+    )

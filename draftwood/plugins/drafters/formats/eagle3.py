@@ -16,7 +16,9 @@ def as_speculators(
     data: Mapping[str, Any], old: Eagle3Config, target: str | None
 ) -> dict[str, Any]:
     drafter = _drafter_keys(old)
-    inner = {key: value for key, value in data.items() if key not in (*OUTER, *drafter)}
+    inner = {
+        key: value for key, value in data.items() if key not in (*OUTER, *drafter, "eagle_config")
+    }
     return {
         "architectures": ["Eagle3DraftModel"],
         "dtype": data.get("dtype", data.get("torch_dtype")),
