@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from draftwood.cli.app import Session
-from draftwood.cli.options import json_option, numbers, print_json
+from draftwood.cli.options import json_option, print_json
 from draftwood.core.errors import DraftwoodError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -35,6 +35,17 @@ def execute(command: click.Command, arguments: Sequence[str], name: str) -> int:
         click.echo("interrupted", err=True)
         return 130
     return 0
+
+
+def numbers(_: click.Context, __: click.Parameter, value: str) -> tuple[float, ...]:
+    """A callback for options like 0.7,1,1.5: temperatures, finite and not negative."""
+    try:
+        temperatures = tuple(float(part) for part in value.split(","))
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r}: numbers with commas between them") from error
+    if not all(0.0 <= each < 1e3 for each in temperatures):
+        raise click.BadParameter(f"{value!r}: temperatures are 0 or above, and finite")
+    return temperatures
 
 
 def text_options(temperatures: str, tokens: int) -> Callable[[F], F]:

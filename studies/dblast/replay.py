@@ -24,7 +24,7 @@ from draftwood.core.interfaces import (
     TreePolicy,
     Verifier,
 )
-from draftwood.core.options import Sampling
+from draftwood.core.options import MAX_NODES, Sampling
 from draftwood.core.proposals import Children, Frontier, Proposal
 from draftwood.core.randomness import Randomness
 from draftwood.core.tree import TokenTree
@@ -34,7 +34,7 @@ from draftwood.plugins.controllers.options import FixedOptions
 from draftwood.plugins.verifiers.acceptance import expected_accepted
 from draftwood.plugins.verifiers.match import Match
 
-UNLIMITED = 1_000_000
+UNLIMITED = MAX_NODES
 """A node limit that no merged tree reaches."""
 
 MASS_TOKENS = 16
@@ -95,7 +95,7 @@ class Replay:
     """
 
     def __init__(self, target: Target, drafters: Sequence[Drafter], grow: GrowTrees) -> None:
-        merged = _MergedTrees(grow)
+        self._merged = merged = _MergedTrees(grow)
         self._recorder = _AcceptanceRecorder(merged)
         self._engine = Engine(
             target,
@@ -109,6 +109,7 @@ class Replay:
         """The rounds of one text that have room for a whole draft."""
         self._recorder.rounds = []
         run = self._engine.open(request)
+        self._merged.end_tokens = run.end_tokens
         while run.finish_reason is None:
             self._engine.step([run])
         return self._recorder.rounds
@@ -121,6 +122,7 @@ class _MergedTrees(TreePolicy):
         self.grow_trees = grow_trees
         self.trees: RoundTrees | None = None
         self.places: dict[int, list[int]] = {}
+        self.end_tokens: frozenset[int] = frozenset()
 
     def grow(
         self,
@@ -134,11 +136,25 @@ class _MergedTrees(TreePolicy):
         self.trees = None
         if limits.depth is not None and limits.depth < proposal.max_depth:
             return TokenTree.root(anchor)
-        self.trees = self.grow_trees(anchor, proposal.proposals, rng)
+        self.trees = self._ended(self.grow_trees(anchor, proposal.proposals, rng))
         every = [tree for method in self.trees.methods.values() for _, tree in method.trees]
         merged, places = merge(anchor, every)
         self.places = {id(tree): place for tree, place in zip(every, places, strict=True)}
         return merged
+
+    def _ended(self, trees: RoundTrees) -> RoundTrees:
+        """The trees without what hangs below an end of text, as the engine cuts them."""
+        methods = {
+            name: evolve(
+                method,
+                trees=[
+                    (probability, tree.without_descendants(self.end_tokens))
+                    for probability, tree in method.trees
+                ],
+            )
+            for name, method in trees.methods.items()
+        }
+        return evolve(trees, methods=methods)
 
 
 class _AcceptanceRecorder(Verifier):

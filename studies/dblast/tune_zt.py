@@ -8,15 +8,14 @@ import click
 
 from draftwood.bench.prompts import load_prompts
 from draftwood.cli.app import Session
-from draftwood.cli.options import numbers, pipeline_argument, print_json, table
+from draftwood.cli.options import PipelineSource, pipeline_argument, print_json, table
 from draftwood.cli.progress import counting
 from draftwood.core.build import load_pipeline
-from draftwood.core.config.compose import check_composition
-from draftwood.core.config.pipeline import PipelineConfig, load_config
+from draftwood.core.config.pipeline import PipelineConfig
 from draftwood.core.errors import RequestError
 from draftwood.core.values import Limits
 from draftwood.plugins.verifiers.rules import RULE_DRAWS
-from studies.command_line import text_options
+from studies.command_line import numbers, text_options
 from studies.dblast.replay import Replay
 from studies.dblast.tuning import candidate_trees, curve
 
@@ -54,8 +53,7 @@ JSON = {
 @click.pass_obj
 def command(
     session: Session,
-    pipeline: str,
-    settings: tuple[str, ...],
+    source: PipelineSource,
     prompts: tuple[str, ...],
     limit: int | None,
     temperatures: tuple[float, ...],
@@ -77,8 +75,7 @@ def command(
       python -m studies.dblast tune-zt dblast
       python -m studies.dblast tune-zt mine.yaml --temperature 1 --write
     """
-    config = load_config(pipeline, settings, registry=session.registry)
-    check_composition(config, session.registry)
+    config = source.read(session)
     rule = _rule(config)
     config_file = _writable(config) if write else None
     loaded = load_pipeline(config, registry=session.registry)
@@ -106,7 +103,7 @@ def command(
     if config_file is not None:
         _write(config_file, best)
     if as_json:
-        about = {"pipeline": pipeline, "rule": rule, "curves": curves}
+        about = {"pipeline": source.name, "rule": rule, "curves": curves}
         written = config_file and str(config_file)
         print_json({**about, "prior_temperatures": best, "written": written})
         return
