@@ -56,8 +56,9 @@ NEUTRAL = {
     "norm_before_fc": False,
     "fc_norm": False,
     "norm_output": False,
+    "attention_mode": "gqa",
 }
-"""EAGLE-3's flags, which a DFlash drafter may only have off."""
+"""EAGLE-3's flags, which a DFlash drafter may only have off, and SpecForge's kind of attention."""
 
 DECODERS = ("qwen3", "dflash")
 

@@ -27,6 +27,8 @@ NEUTRAL = {
     "use_input_layernorm_in_first_layer": True,
     "use_last_layernorm": True,
     "use_mtp_layernorm": False,
+    "next_layer_regular": True,
+    "parallel_draft_step": 1,
 }
 """Flags of an `eagle_config`, as TensorRT Model Optimizer and SpecForge write it."""
 
@@ -65,8 +67,7 @@ class Eagle3Config(DrafterConfig):
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], source: str = "config.json") -> Self:
         nested = data.get("transformer_layer_config")
-        section = data.get("eagle_config") or {}
-        reader = ConfigReader([nested or {}, section, data], source)
+        reader = ConfigReader([nested or {}, data], source)
         _refuse_unread(data, source)
         kind = data.get("speculators_model_type", "eagle3")
         if kind != "eagle3":
@@ -85,11 +86,18 @@ def _refuse_unread(data: Mapping[str, Any], source: str) -> None:
     sections = ("transformer_layer_config", "eagle_config")
     top = ConfigReader([data], source)
     # Without sliding layers, which are refused, a window is of no effect.
-    ignored = {"sliding_window", "num_target_layers"}
+    ignored = {"sliding_window", "num_target_layers", "num_aux_hidden_states", "target_model_type"}
     top.refuse_unread(KEYS | ignored | {*sections, "speculators_model_type"})
-    for name in sections:
-        reader = ConfigReader([data.get(name) or {}], source)
-        reader.refuse_unread(KEYS | ignored, name, NEUTRAL)
+    nested = ConfigReader([data.get("transformer_layer_config") or {}], source)
+    nested.refuse_unread(KEYS | ignored, "transformer_layer_config")
+    section = ConfigReader([data.get("eagle_config") or {}], source)
+    if section.get(AUX_LAYERS) is not None:
+        raise section.error(
+            f"eagle_config.{AUX_LAYERS}",
+            "engines disagree whether these are layers or indices of hidden_states, one more; "
+            "remove the key and set drafter.taps",
+        )
+    section.refuse_unread(set(), "eagle_config", NEUTRAL)
 
 
 def _fields(reader: ConfigReader, layout: str) -> dict[str, Any]:

@@ -210,14 +210,14 @@ def test_keys_of_rope_parameters_are_checked_too(key: str) -> None:
             DFlashConfig.from_mapping(data)
 
 
-def test_taps_inside_an_eagle_config_are_read() -> None:
+def test_taps_inside_an_eagle_config_are_refused_naming_the_option_to_set() -> None:
     data = original_eagle()
     taps = data.pop("eagle_aux_hidden_state_layer_ids")
-    data["eagle_config"] = {
-        "eagle_aux_hidden_state_layer_ids": taps,
-        "use_aux_hidden_state": True,
-    }
-    assert Eagle3Config.from_mapping(data) == Eagle3Config.from_mapping(original_eagle())
+    data["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": taps}
+    with pytest.raises(CheckpointError, match=r"engines disagree .* set drafter\.taps"):
+        Eagle3Config.from_mapping(data)
+    data["eagle_config"] = {"use_aux_hidden_state": True, "parallel_draft_step": 1}
+    assert Eagle3Config.from_mapping(data).target_layer_ids is None
     data["eagle_config"]["use_aux_hidden_state"] = False
     with pytest.raises(CheckpointError, match=r"eagle_config\.use_aux_hidden_state"):
         Eagle3Config.from_mapping(data)
