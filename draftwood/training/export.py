@@ -3,7 +3,7 @@
 import json
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import Tensor
 from draftwood.plugins.drafters.dblast.config import SECTION, DBlastConfig
 from draftwood.plugins.drafters.dflash.config import FULL, SLIDING, DFlashConfig
 from draftwood.plugins.drafters.dflash.model import DFlashModel
+from draftwood.plugins.drafters.formats.dflash import ZLAB_ONLY
 
 
 def export(
@@ -23,22 +24,33 @@ def export(
     *,
     head: Tensor | None = None,
 ) -> None:
-    """Write config.json and model.safetensors, each replaced at once, weights rounded to dtype.
+    """Write a DFlash or DBlast drafter in z-lab's layout, weights rounded to dtype.
 
-    head: (V_draft, d), which a checkpoint with a reduced vocabulary brings along.
+    Args:
+        model: The drafter.
+        folder: Where config.json and model.safetensors are written.
+        dtype: Of the stored weights.
+        head: (V_draft, d), which a checkpoint with a reduced vocabulary contains.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     state = model.published_state()
     if head is not None:
         state["lm_head.weight"] = head
-    state = {
+    write_checkpoint(state, as_published(model.config, dtype), folder, dtype)
+
+
+def write_checkpoint(
+    state: Mapping[str, Tensor], published: Mapping[str, Any], folder: Path, dtype: torch.dtype
+) -> None:
+    """Write config.json and model.safetensors, each replaced at once, floats rounded to dtype."""
+    folder.mkdir(parents=True, exist_ok=True)
+    stored = {
         name: (tensor.to(dtype) if tensor.is_floating_point() else tensor).cpu().contiguous()
         for name, tensor in state.items()
     }
     weights = folder / "model.safetensors.partial"
-    save_file(state, weights, metadata={"format": "pt"})
+    save_file(stored, weights, metadata={"format": "pt"})
     config = folder / "config.json.partial"
-    config.write_text(json.dumps(as_published(model.config, dtype), indent=2) + "\n")
+    config.write_text(json.dumps(published, indent=2) + "\n")
     for part in (weights, config):
         part.replace(part.with_suffix(""))
 
@@ -86,8 +98,13 @@ def as_published(config: DFlashConfig, dtype: torch.dtype) -> dict[str, Any]:
         }
     if config.draft_vocab_size != config.vocab_size:
         published["draft_vocab_size"] = config.draft_vocab_size
-    if config.input_embedding_scale != 1.0:
-        published["input_embedding_scale"] = config.input_embedding_scale
+    for key, neutral in ZLAB_ONLY.items():
+        if (value := getattr(config, key)) != neutral:
+            published[key] = value
+    if config.target_hidden_size != config.hidden_size:
+        published["target_hidden_size"] = config.target_hidden_size
+    if config.causal != tuple(window is not None for window in config.windows):
+        published["is_causal"] = all(config.causal)  # one flag for all layers
     if isinstance(config, DBlastConfig) and config.branches > 1:
         published[SECTION] = config.section()
     return published

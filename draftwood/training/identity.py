@@ -1,4 +1,4 @@
-"""What a run is: its configuration. Another one is another run, and is not continued."""
+"""A run is identified by its configuration; it is not continued under another one."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -11,18 +11,18 @@ from draftwood.core.errors import DraftwoodError
 from draftwood.training.config import TrainingConfig
 
 RECORD = "run.json"
-FREE = ("work", "export", "pace", "device", "train.minutes", "train.steps")
+CHANGEABLE = ("work", "export", "pace", "device", "train.minutes", "train.steps")
 """Keys that may change while a run is continued: where and how long it runs."""
 
 
 def check_identity(config: TrainingConfig, resume: bool) -> None:
-    """Compare the configuration with the one that this work folder was begun with.
+    """Compare the configuration with the one that this work folder was started with.
 
     Without `resume` the drafter of the earlier run is deleted here, so that an interrupted restart
     can never export it.
 
     Raises:
-        DraftwoodError: The run was begun with another configuration; the keys that differ are
+        DraftwoodError: The run was started with another configuration; the keys that differ are
             named, with both values. Or a checkpoint is there without a record of its
             configuration.
     """
@@ -56,8 +56,8 @@ def check_identity(config: TrainingConfig, resume: bool) -> None:
             )
 
 
-def begin(config: TrainingConfig) -> None:
-    """Record the configuration in the work folder, unless that is done."""
+def record_configuration(config: TrainingConfig) -> None:
+    """Record the configuration in the work folder, unless it is recorded there."""
     path = config.work / RECORD
     if not path.exists():
         _write(path, {"configuration": dict(_flat(_plain(config))), "export": None})
@@ -109,7 +109,7 @@ def record_export(config: TrainingConfig, written: Path) -> None:
 
 
 def _is_free(key: str) -> bool:
-    return any(key == free or key.startswith(f"{free}.") for free in FREE)
+    return any(key == free or key.startswith(f"{free}.") for free in CHANGEABLE)
 
 
 def _plain(config: TrainingConfig) -> Any:

@@ -1,4 +1,4 @@
-"""What a fresh drafter takes over from its target besides embedding and head."""
+"""What a new drafter takes from its target besides embedding and head."""
 
 from typing import Any
 
@@ -18,8 +18,8 @@ def rope_theta(text: Any) -> float:
 
 @torch.no_grad()
 def embedding_scale(model: Any) -> float:
-    """How much longer the rows that the model reads are than those of its embedding matrix:
-    sqrt(d) in Gemma, 1 in most."""
+    """The factor that the model applies to the rows of its embedding matrix: sqrt(d) in Gemma, 1 in
+    most models."""
     embedding = model.get_input_embeddings()
     device = embedding.weight.device
     ids = torch.arange(min(64, embedding.num_embeddings), device=device)
@@ -30,8 +30,8 @@ def embedding_scale(model: Any) -> float:
 
 @torch.no_grad()
 def final_norm(model: Any) -> Tensor | None:
-    """(d,) what the target's last norm multiplies states of unit variance with, which its head
-    reads: its weight, in some models one more than that. None if it has no such norm."""
+    """(d,) factor by which the target's last norm multiplies states of unit variance: its weight, or
+    1 + its weight in some models. None if the target has no such norm."""
     norm: nn.Module | None = getattr(decoder_of(model), "norm", None)
     weight = getattr(norm, "weight", None)
     if norm is None or weight is None:

@@ -28,6 +28,30 @@ class Packed:
     temperatures: Tensor
 
 
+def draw_anchors(
+    samples: Samples, key: tuple[int, int], batch: int, anchors: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Texts, and the anchors of drafts in them.
+
+    Texts are drawn uniformly, anchors uniformly among generated tokens that have a successor.
+
+    Args:
+        samples: The texts.
+        key: (seed, step), which the draw is a function of.
+        batch: Number of texts, S.
+        anchors: Number of anchors in each, A.
+
+    Returns:
+        Rows (S,) of `samples`, and positions (S, A); of several processes, this one's share.
+    """
+    rng = np.random.default_rng(key)
+    rows = rng.integers(0, len(samples), batch)
+    first = samples.starts[rows][:, None]
+    last = np.maximum(samples.ends[rows][:, None] - 2, first)
+    at = rng.integers(first, last + 1, (batch, anchors))
+    return share(rows), share(at)
+
+
 def pack(
     samples: Samples,
     features: Features,
@@ -76,12 +100,6 @@ def draw(
     mask: int,
     likelihoods: np.ndarray | None = None,
 ) -> Packed:
-    """The batch of `key` = (seed, step): texts uniformly, anchors uniformly among generated tokens
-    that have a successor. Of several processes each gets its share of the texts."""
-    rng = np.random.default_rng(key)
-    rows = rng.integers(0, len(samples), batch)
-    first = samples.starts[rows][:, None]
-    last = np.maximum(samples.ends[rows][:, None] - 2, first)
-    at = rng.integers(first, last + 1, (batch, anchors))
-    rows, at = share(rows), share(at)
+    """The batch of `key`, as `draw_anchors` says."""
+    rows, at = draw_anchors(samples, key, batch, anchors)
     return pack(samples, features, rows, at, block, mask, likelihoods)

@@ -15,7 +15,12 @@ from draftwood.core.registry.registry import TRAINABLE, Registry
 from draftwood.training.config import TrainingConfig
 from draftwood.training.export import replace_export
 from draftwood.training.features import Features, extract
-from draftwood.training.identity import begin, check_export, check_identity, record_export
+from draftwood.training.identity import (
+    check_export,
+    check_identity,
+    record_configuration,
+    record_export,
+)
 from draftwood.training.likelihood import final_states, token_likelihoods
 from draftwood.training.pace import Clock, Progress, settle
 from draftwood.training.parallel import check_batch, first_goes_first, joined, rank
@@ -98,9 +103,9 @@ def _export(config: TrainingConfig, trainable: Trainable) -> None:
 
 
 def _data(config: TrainingConfig, target: Any, tokenizer: Any, trainable: Trainable) -> Data:
-    """Samples and features of both splits, and what else the trainable wants."""
+    """Samples and features of both splits, and what else the trainable reads."""
     config.work.mkdir(parents=True, exist_ok=True)
-    begin(config)
+    record_configuration(config)
     writer = load_target(config.target, device=config.device, dtype=config.sample.dtype)
     train, heldout = (_samples(config, writer, tokenizer, name) for name in ("train", "heldout"))
     del writer
@@ -149,7 +154,7 @@ def _check_labels(config: TrainingConfig, samples: Samples, prompts: Path) -> No
 
 
 def _sample_settings(config: TrainingConfig) -> dict[str, Any]:
-    """What the samples are a function of, and with them what the target says about them."""
+    """The settings that samples, and what is computed from them, depend on."""
     return {"target": str(config.target), "seed": config.seed, **attrs.asdict(config.sample)}
 
 
@@ -189,7 +194,7 @@ def _features(
 
 
 def _same_settings(path: Path, settings: dict[str, Any]) -> None:
-    """Refuse results of an earlier run that was asked for something else."""
+    """Refuse results of an earlier run with other settings."""
     now = json.loads(json.dumps(settings, default=str))
     if not path.exists():
         path.write_text(json.dumps(now, indent=2) + "\n")

@@ -1,14 +1,13 @@
 """The drafter as a checkpoint in the speculators layout, which says what every flag is."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save
 
 from draftwood.plugins.drafters.eagle3.config import Eagle3Config
 from draftwood.plugins.drafters.eagle3.model import Eagle3Model
+from draftwood.training.export import write_checkpoint
 
 
 def export(
@@ -18,18 +17,16 @@ def export(
     target: str | None = None,
     dtype: torch.dtype = torch.bfloat16,
 ) -> None:
-    """Write config.json and model.safetensors, each replaced at once, weights rounded to dtype.
+    """Write an EAGLE-3 drafter, weights rounded to dtype.
 
-    target: the hub name of the model that the drafter belongs to.
+    Args:
+        model: The drafter.
+        folder: Where config.json and model.safetensors are written.
+        target: Hub name of the model that the drafter belongs to.
+        dtype: Of the stored weights.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    state = {name: tensor.to(dtype).cpu() for name, tensor in model.published_state().items()}
-    weights = folder / "model.safetensors.partial"
-    weights.write_bytes(save(state, metadata={"format": "pt"}))
-    config = folder / "config.json.partial"
-    config.write_text(json.dumps(as_published(model.config, dtype, target), indent=2) + "\n")
-    for part in (weights, config):
-        part.replace(part.with_suffix(""))
+    published = as_published(model.config, dtype, target)
+    write_checkpoint(model.published_state(), published, folder, dtype)
 
 
 def as_published(

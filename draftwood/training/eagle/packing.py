@@ -6,7 +6,7 @@ from attrs import frozen
 from torch import Tensor
 
 from draftwood.training.features import Features
-from draftwood.training.parallel import share
+from draftwood.training.packing import draw_anchors
 from draftwood.training.sampling import Samples
 
 
@@ -43,11 +43,5 @@ def pack(samples: Samples, features: Features, rows: np.ndarray, anchors: np.nda
 def draw(
     samples: Samples, features: Features, key: tuple[int, int], *, batch: int, anchors: int
 ) -> Packed:
-    """The batch of `key` = (seed, step): texts uniformly, anchors uniformly among generated tokens
-    that have a successor. Of several processes each gets its share of the texts."""
-    rng = np.random.default_rng(key)
-    rows = rng.integers(0, len(samples), batch)
-    first = samples.starts[rows][:, None]
-    last = np.maximum(samples.ends[rows][:, None] - 2, first)
-    at = rng.integers(first, last + 1, (batch, anchors))
-    return pack(samples, features, share(rows), share(at))
+    """The batch of `key`, as `draw_anchors` says."""
+    return pack(samples, features, *draw_anchors(samples, key, batch, anchors))
