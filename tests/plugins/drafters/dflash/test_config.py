@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from draftwood.core.errors import CheckpointError
 from draftwood.plugins.drafters.dflash.config import DFlashConfig
 from draftwood.plugins.drafters.dflash.model import DFlashModel
 from draftwood.plugins.drafters.formats.describe import describe
+from draftwood.training.export import as_published
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
 
@@ -40,6 +42,23 @@ def test_the_flag_applies_to_sliding_layers_too() -> None:
     data = with_keys("zlab/dflash", False, sliding)
     assert DFlashConfig.from_mapping(data).causal == (True, False)
     assert DFlashConfig.from_mapping(data | {"causal": False}).causal == (False, False)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"final_logit_softcapping": 30.0, "output_multiplier": 0.5},
+        {"layer_types": ["sliding_attention"] * 2, "sliding_window": 4, "causal_head": False},
+        {"target_hidden_size": 32},
+    ],
+)
+def test_exported_configs_mean_the_same_drafter(change: dict[str, Any]) -> None:
+    """A trained JetSpec head is exported as a causal head, with its scales."""
+    data = config("heads/jetspec")
+    data["dflash_config"].update(change)
+    read = DFlashConfig.from_mapping(data)
+    assert DFlashConfig.from_mapping(as_published(read, torch.float32)) == read
 
 
 @pytest.mark.parametrize("inner", [True, False])
