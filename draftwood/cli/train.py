@@ -1,6 +1,7 @@
 """`draftwood train`: a drafter for a target, from a YAML file."""
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,7 +69,8 @@ def command(
     registry = session.registry
     export = train(config, set_options=settings, resume=resume, registry=registry)
     training = load_training(config, settings, registry)
-    click.echo(_finished(registry, training.algorithm, str(training.target), export))
+    if os.environ.get("RANK", "0") == "0":  # of several processes the first one writes
+        click.echo(_finished(registry, training.algorithm, str(training.target), export))
 
 
 def _write_new(model: str, text: Path, out: Path) -> None:

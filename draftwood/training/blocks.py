@@ -258,8 +258,8 @@ def check_taps(taps: tuple[int, ...], depth: int) -> None:
 
 
 def initialise(model: DFlashModel, target: Any = None) -> DFlashModel:
-    """Start output projections at zero, so that each layer is the identity, and the final norm as the
-    target's, whose head reads it."""
+    """Start output projections at zero, so that each layer is the identity, and the final norm as
+    the target's, whose head reads it."""
     for layer in model.stacked:
         nn.init.zeros_(layer.self_attn.o_proj.weight)
         nn.init.zeros_(layer.mlp.down_proj.weight)

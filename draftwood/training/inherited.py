@@ -30,8 +30,8 @@ def embedding_scale(model: Any) -> float:
 
 @torch.no_grad()
 def final_norm(model: Any) -> Tensor | None:
-    """(d,) factor by which the target's last norm multiplies states of unit variance: its weight, or
-    1 + its weight in some models. None if the target has no such norm."""
+    """(d,) factor by which the target's last norm multiplies states of unit variance: its weight,
+    or 1 + its weight in some models. None if the target has no such norm."""
     norm: nn.Module | None = getattr(decoder_of(model), "norm", None)
     weight = getattr(norm, "weight", None)
     if norm is None or weight is None:

@@ -125,6 +125,8 @@ class Trainer:
                 self.clock.wait_while_paused()
             with uninterrupted():
                 fraction = agreed(self.fraction, self.learnt[0].device)
+                if fraction == math.inf:  # the first process was interrupted
+                    raise KeyboardInterrupt
                 if fraction >= 1:
                     return
                 self.within_step = True

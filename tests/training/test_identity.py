@@ -1,7 +1,11 @@
 """A run is its configuration, and writes over nothing that is not its own."""
 
 import json
+import os
 import signal
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -314,6 +318,46 @@ def test_a_second_interrupt_within_a_step_saves_nothing_half_applied(
         train(path)
     assert not (tmp_path / "work/drafter.pt").exists()
     assert "interrupted within step 0, which is not saved" in capsys.readouterr().out
+
+
+INTERRUPTED_IN_STEP_3 = """
+import os, signal, sys
+from draftwood.cli import execute
+from draftwood.training.trainer import Trainer
+
+step = Trainer.one_step
+
+def one_step(self, fraction):
+    if self.step == 3 and os.environ["RANK"] in sys.argv[2]:
+        signal.raise_signal(signal.SIGINT)
+    return step(self, fraction)
+
+Trainer.one_step = one_step
+sys.exit(execute(["train", sys.argv[1]]))
+"""
+
+
+@pytest.mark.covers("train-interrupted")
+@pytest.mark.parametrize("ranks", ["0", "01"])
+def test_an_interrupt_of_the_first_process_stops_all_after_the_same_step(path, tmp_path, ranks):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", INTERRUPTED_IN_STEP_3, str(path), ranks],
+            env={**os.environ, **shared, "RANK": rank, "LOCAL_RANK": rank, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in "01"
+    ]
+    outputs = [process.communicate(timeout=120)[0] for process in processes]
+    assert [process.returncode for process in processes] == [130, 130]
+    assert "interrupted at step 4; saved" in outputs[0]
+    assert torch.load(tmp_path / "work/drafter.pt", weights_only=True)["step"] == 4
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.covers("train-interrupted")
