@@ -1,4 +1,4 @@
-"""Stage 2: what the target's tapped layers say about every token of the samples, kept on disk.
+"""Stage 2: the outputs of the target's tapped layers for every token of the samples, on disk.
 
 A file holds one row of taps * H numbers for each token, two bytes a number, in the order of the
 samples; it is mapped, not read, so it may be larger than memory.

@@ -49,7 +49,7 @@ class Clock:
 
 
 class Progress:
-    """A bar and a few words on one line; a new line each time where there is no terminal."""
+    """A bar and a status on one line; without a terminal, a new line each time."""
 
     def __init__(self, title: str, clock: Clock, every: float = 10.0) -> None:
         self.title, self.clock, self.every = title, clock, every
@@ -66,7 +66,7 @@ class Progress:
         self.console.print(line, end=end, markup=False)
 
     def say(self, words: str) -> None:
-        """A line of its own."""
+        """Print a separate line."""
         self.console.print(f"{self.title}: {words}", markup=False)
 
 
@@ -78,7 +78,7 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
 
 
 def settle(threads: int | None, nice: int) -> None:
-    """Take fewer threads, step back behind other processes, keep freed memory."""
+    """Set the threads and the niceness of this process, and keep freed memory."""
     if threads is not None:
         torch.set_num_threads(threads)
     if nice:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from draftwood.core.errors import DraftwoodError
 
-PATIENCE = timedelta(hours=24)
+TIMEOUT = timedelta(hours=24)
 """How long a process waits for the first one, which samples and evaluates for all."""
 
 
@@ -35,7 +35,7 @@ def joined(device: str) -> Iterator[str]:
     if on_gpu:
         device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if on_gpu else "gloo", timeout=PATIENCE)
+    dist.init_process_group("nccl" if on_gpu else "gloo", timeout=TIMEOUT)
     try:
         yield device
     finally:
@@ -88,12 +88,12 @@ def _exchanged(value: Tensor) -> Tensor:
 
 
 def agreed(value: float, device: torch.device) -> float:
-    """What the first process says: clocks differ, decisions may not."""
+    """The first process's value on every process: clocks differ, decisions must not."""
     if size() == 1:
         return value
-    said = torch.tensor(value, dtype=torch.float64, device=device)
-    dist.broadcast(said, 0)
-    return said.item()
+    received = torch.tensor(value, dtype=torch.float64, device=device)
+    dist.broadcast(received, 0)
+    return received.item()
 
 
 def average_gradients(params: Iterable[nn.Parameter]) -> None:

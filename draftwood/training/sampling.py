@@ -1,7 +1,7 @@
 """Stage 1: the target writes the text that its drafter will learn from.
 
-A drafter must predict what the target says, not what people wrote, so labels are sampled from the
-target itself, at several temperatures. Decoding is batched: at batch 1 it would take days.
+A drafter must predict what the target generates, not what people wrote, so labels are sampled from
+the target itself, at several temperatures. Decoding is batched: at batch 1 it would take days.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What an algorithm brings to be trained: its batches, its loss, how it is judged and exported.
+"""The interface of a training algorithm: its batches, loss, evaluation and export.
 
 Sampling, features, the optimiser, budgets, checkpoints and resuming are the same for all.
 """
@@ -23,7 +23,7 @@ class Data:
 
     likelihoods: (N, L) of the samples' tokens; heldout_states: (N, L, d) of the target (see
     `likelihood`); prompts: what those of the samples were drawn from. All None where the trainable
-    did not ask for them.
+    does not read them.
     """
 
     samples: Samples
@@ -57,8 +57,8 @@ class Trainable(ABC):
     def layers(self) -> tuple[int, ...]:
         """The 0-based target layers whose states `Data` holds for each token, side by side."""
 
-    def prepare(self, data: Data) -> None:  # noqa: B027, most have nothing to settle
-        """Settle what depends on the samples, before a checkpoint is resumed and the first batch
+    def prepare(self, data: Data) -> None:  # noqa: B027, most depend on nothing
+        """Set up what depends on the samples, before a checkpoint is resumed and the first batch
         is made: a function of `data` alone."""
 
     @abstractmethod

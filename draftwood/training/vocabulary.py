@@ -1,5 +1,5 @@
-"""Reduced draft vocabularies: which tokens a drafter can say, and what it learns of a text with
-others in it.
+"""Reduced draft vocabularies: which tokens a drafter can propose, and how it learns from text that
+contains other tokens.
 
 The head over a large vocabulary can cost more than the rest of a small model, and most of a text
 is made of few tokens. A drafter's distribution is then over those alone; the target's stays whole.
@@ -14,8 +14,8 @@ from draftwood.training.sampling import Samples
 
 def most_frequent(samples: Samples, prompts: np.ndarray, count: int) -> Tensor:
     """(count,) int64 token ids, ascending: those with the largest shares of what the target wrote
-    and of the prompts that it might have been given, added up. What it writes of its own accord is
-    the better guide, but there is less of it, and names in prompts are repeated after them.
+    and of the prompts, added up. The text that it writes is the better guide, but there is less of
+    it, and names in prompts are repeated after them.
 
     prompts: (V,) how often each token occurs in prompts.
     """
