@@ -37,7 +37,11 @@ class ControlledRound:
         self.limits = Limits(0)
         if self.controller is None:
             return
-        limits = call(Limits, self.controller.before_draft, self.ctx, self.state)
+        before_draft = self.controller.before_draft
+        limits = call(Limits, before_draft, self.ctx, self.state)
+        if not isinstance(limits.nodes, int) or limits.nodes < 0:
+            reason = f"allowed {limits.nodes!r} draft nodes; a whole number from 0 is expected"
+            raise plugin_error(before_draft, reason)
         room = self.ctx.remaining - 1  # the bonus token takes one
         depth = room if limits.depth is None else min(limits.depth, room)
         drafts = depth > 0 and limits.nodes > 0

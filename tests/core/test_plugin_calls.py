@@ -8,12 +8,14 @@ import pytest
 import torch
 
 from draftwood.core import plugin_calls
+from draftwood.core.draws import Draws
 from draftwood.core.engine import Engine, Request
 from draftwood.core.errors import DraftwoodError, PairingError, PluginError, TreeError
 from draftwood.core.interfaces import BudgetController, Drafter, TreePolicy
 from draftwood.core.options import GenerationOptions, Sampling
 from draftwood.core.proposals import LookupPaths, Proposal
 from draftwood.core.randomness import Seeded
+from draftwood.core.registry.plugin import VerifierTraits
 from draftwood.core.tree import TokenTree
 from draftwood.core.values import Limits, Verdict
 from draftwood.plugins.verifiers.match import Match
@@ -264,3 +266,17 @@ def test_the_distribution_is_named_where_it_is_known(monkeypatch: pytest.MonkeyP
     with pytest.raises(PluginError, match=r"of 'comb-spec 0\.2' failed: KeyError: 'comb'"):
         decode(parts() | {"drafter": Comb()})
     assert issubclass(PluginError, DraftwoodError)  # the command line's exit code 2
+
+
+@pytest.mark.parametrize("nodes", [-1, 2.5, None])
+def test_limits_that_are_no_count_of_nodes_blame_the_controller(nodes: Any) -> None:
+    def allows(self: object, ctx: object, state: object) -> Limits:
+        return Limits(nodes)
+
+    with pytest.raises(PluginError, match=rf"Broken\.allows .*allowed {nodes!r} draft nodes"):
+        decode(replaced("controller", "before_draft", allows))
+
+
+def test_a_verifiers_trait_takes_one_kind_of_draws_or_several() -> None:
+    assert VerifierTraits(Draws.CHAIN).draws == frozenset({Draws.CHAIN})
+    assert VerifierTraits([Draws.CHAIN, Draws.IID]).draws == frozenset({Draws.CHAIN, Draws.IID})

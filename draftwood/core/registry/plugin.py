@@ -5,7 +5,7 @@ imports what only decoding needs. Traits are what the composition check knows be
 load: a function of the options, which may read a config.json but no weights.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from functools import wraps
 from typing import Any, Literal, TypeVar, get_args
@@ -106,6 +106,11 @@ class ControllerTraits:
     timed: bool = False
 
 
+def _draws(value: Iterable[Draws] | Draws) -> frozenset[Draws]:
+    """A set of draws; one alone need not be in a set. Draws are texts, which are iterable, too."""
+    return frozenset([value] if isinstance(value, Draws) else value)
+
+
 @_with_renames
 @frozen
 class VerifierTraits:
@@ -122,7 +127,7 @@ class VerifierTraits:
             device decides.
     """
 
-    draws: frozenset[Draws]
+    draws: frozenset[Draws] = field(converter=_draws)
     seed_parity: bool = False
     devices: frozenset[str] | None = None
     unsupported_device_hint: str | None = None
