@@ -113,9 +113,10 @@ class Run:
         rules = (rule for rule in self.request.stops if isinstance(rule, EndOfText))
         return frozenset().union(*(rule.ids for rule in rules))
 
-    def stops_after(self, ids: Sequence[int]) -> bool:
-        """Whether one of the request's stop rules ends the text after these ids."""
-        return any(rule(ids, self.prompt_length) for rule in self.request.stops)
+    def stop_reason(self, ids: Sequence[int]) -> str | None:
+        """Why one of the request's stop rules ends the text after these ids, or None."""
+        reasons = (rule(ids, self.prompt_length) for rule in self.request.stops)
+        return next((reason for reason in reasons if reason), None)
 
     def fork(self) -> "Run":
         """An independent copy; both can be stepped from here."""
@@ -279,7 +280,7 @@ class Engine:
         watch.lap("judge")
         self._queue_for_drafter(run, run.request.prompt, forwarded.features)
         run.prefilled = True
-        tokens = self._append(run, tree, verdict)
+        tokens = self._append(run, tree, distributions, verdict)
         run.stats.add_time(watch.timings())
         return self._step(run, tokens, distributions, verdict, None)
 
@@ -300,7 +301,7 @@ class Engine:
         distributions = self._distributions(run, tree, forwarded)
         verdict = self._judge(run, tree, distributions, controlled.limits)
         watch.lap("judge")
-        tokens = self._append(run, tree, verdict)
+        tokens = self._append(run, tree, distributions, verdict)
         path = verdict.accepted[: len(tokens)]
         watch.lap(None)
         run.session.commit(path)
@@ -369,7 +370,7 @@ class Engine:
             run.request.options.sampling,
             run.request.processors,
             run.stats.rounds,
-            run.stops_after if run.request.stops else None,
+            run.stop_reason if run.request.stops else None,
         )
 
     def _judge(
@@ -384,8 +385,8 @@ class Engine:
         try:
             verdict = call(Verdict, self.verifier.judge, distributions, tree, rng)
         except PluginError as error:
-            if distributions.processor_error is not None:  # the caller's processor, not the plugin
-                raise distributions.processor_error from None
+            if distributions.caller_error is not None:  # the caller's function, not the plugin
+                raise distributions.caller_error from None
             raise error
         if limits and tree.tokens.device.type != "cpu":  # the verdict's copy included its columns
             self._check_tree(run, tree, limits)
@@ -412,14 +413,20 @@ class Engine:
             reason = f"chose bonus token {verdict.bonus}, which is outside the vocabulary"
             raise plugin_error(self.verifier.judge, reason)
 
-    def _append(self, run: Run, tree: TokenTree, verdict: Verdict) -> tuple[int, ...]:
+    def _append(
+        self, run: Run, tree: TokenTree, distributions: TargetDistributions, verdict: Verdict
+    ) -> tuple[int, ...]:
         """Append the verdict's tokens up to the earliest stop; return those that were kept."""
-        drafts = [tree.token_list[node] for node in verdict.accepted[1:]]
-        tokens = drafts if verdict.bonus is None else [*drafts, verdict.bonus]
-        rules: tuple[StopRule, ...] = (*run.request.stops, run.length)
-        before = len(run.ids)
-        run.finish_reason = append_until_stop(rules, run.ids, tokens, run.prompt_length)
-        return tuple(tokens[: len(run.ids) - before])
+        before, prompt = len(run.ids), run.prompt_length
+        for node in verdict.accepted[1:]:
+            run.ids.append(tree.token_list[node])
+            run.finish_reason = distributions.reason(node) or run.length(run.ids, prompt)
+            if run.finish_reason:
+                return tuple(run.ids[before:])
+        if verdict.bonus is not None:
+            rules: tuple[StopRule, ...] = (*run.request.stops, run.length)
+            run.finish_reason = append_until_stop(rules, run.ids, [verdict.bonus], prompt)
+        return tuple(run.ids[before:])
 
     def _step(
         self,

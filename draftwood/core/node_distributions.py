@@ -32,10 +32,11 @@ class TargetDistributions(NodeDistributions):
         sampling: Temperature and filters.
         processors: Applied to each node's own path.
         round_index: 0-based index of the round.
-        stops_after: Whether the text ends after these ids; called with a node's whole path.
+        stop_reason: Why the text ends after these ids, or None; called with a node's whole path,
+            once for a node.
 
     Attributes:
-        processor_error: What a processor raised, if one did.
+        caller_error: What a processor or a stop rule of the caller raised, if one did.
     """
 
     def __init__(
@@ -46,18 +47,18 @@ class TargetDistributions(NodeDistributions):
         sampling: Sampling,
         processors: Sequence[Processor],
         round_index: int,
-        stops_after: Callable[[list[int]], bool] | None = None,
+        stop_reason: Callable[[list[int]], str | None] | None = None,
     ) -> None:
         self.size = len(tree)
         self.greedy = sampling.greedy
         self.round = round_index
         self.sampling = sampling
-        self.processor_error: Exception | None = None
+        self.caller_error: Exception | None = None
         self._logits, self._tree, self._processors = logits, tree, processors
         # Positions count from the length that the history has now.
         self._history, self._committed = history, len(history)
-        self._stops_after = stops_after
-        self._ends: dict[int, bool] = {0: False}
+        self._stop_reason = stop_reason
+        self._reasons: dict[int, str | None] = {0: None}
         self._probs: dict[int, Tensor] = {}
         self._argmax: list[int] | None = None
         self._largest: list[float] = []
@@ -66,11 +67,19 @@ class TargetDistributions(NodeDistributions):
         return self._committed + (self._tree.depth_list[node] if node else 0)
 
     def ends(self, node: int) -> bool:
-        if self._stops_after is None:
-            return False
-        if node not in self._ends:
-            self._ends[node] = self._stops_after(self._ids(node))
-        return self._ends[node]
+        return self.reason(node) is not None
+
+    def reason(self, node: int) -> str | None:
+        """Why the text ends with this node's token, or None."""
+        if self._stop_reason is None:
+            return None
+        if node not in self._reasons:
+            try:
+                self._reasons[node] = self._stop_reason(self._ids(node))
+            except Exception as error:
+                self.caller_error = error
+                raise
+        return self._reasons[node]
 
     def probs(self, node: int) -> Tensor:
         if node not in self._probs:
@@ -142,7 +151,7 @@ class TargetDistributions(NodeDistributions):
                 for processor in self._processors:
                     scores = processor(ids, scores)
         except Exception as error:
-            self.processor_error = error
+            self.caller_error = error
             raise
         return scores[0]
 

@@ -495,3 +495,25 @@ def test_a_drafter_is_captured_if_there_are_kernels_and_the_target_captures(
     Engine(target, Match(), drafter, LookupChain(), FixedLimits(3), clock, kernels)
     assert drafter.given == ([(kernels, how)] if has_kernels and captures else [])
     assert target.priced == [(clock, kernels)]  # costs are of the forward passes that will run
+
+
+@pytest.mark.parametrize("nodes", [0, 1, 4])
+def test_a_stop_rule_is_called_once_for_each_committed_token(nodes: int) -> None:
+    seen: list[int] = []
+
+    def record(ids: Any, prompt_length: int) -> str | None:
+        seen.append(len(ids) - prompt_length)
+        return "tenth" if len(seen) == 10 else None
+
+    run = decode(engine(nodes), max_new_tokens=30, stops=(record,))
+    assert seen == list(range(1, 11))
+    assert (len(run.new_ids), run.finish_reason) == (10, "tenth")
+
+
+@pytest.mark.parametrize("nodes", [0, 4])
+def test_an_error_of_a_stop_rule_reaches_the_caller_as_it_is(nodes: int) -> None:
+    def fails(ids: Any, prompt_length: int) -> str | None:
+        raise ZeroDivisionError("in the rule")
+
+    with pytest.raises(ZeroDivisionError, match="in the rule"):
+        decode(engine(nodes), max_new_tokens=30, stops=(fails,))
