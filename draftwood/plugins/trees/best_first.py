@@ -12,48 +12,36 @@ import math
 from collections.abc import Sequence
 
 from draftwood.core.errors import TreeError
-from draftwood.core.interfaces.tree import ShouldExpand, TreePolicy
+from draftwood.core.interfaces.tree import ShouldExpand
 from draftwood.core.proposals import Proposal, best_first_search
-from draftwood.core.randomness import Randomness
 from draftwood.core.tree import TokenTree
-from draftwood.core.values import Limits
 from draftwood.plugins.trees.by_level import grow_by_level
 from draftwood.plugins.trees.options import BestFirstOptions
-from draftwood.plugins.trees.scoring import depth_limit, scored
+from draftwood.plugins.trees.scoring import Bounds, ScoredPolicy
 
 WIDTH = 16
 """Most likely tokens of each conditional in the first table; four times as many where a tree needs
 more. Few trees do, and listing tokens is what a table costs."""
 
 
-class BestFirst(TreePolicy):
+class BestFirst(ScoredPolicy):
     """Grows the best tree of `max_nodes` nodes, or of as many as the controller allows."""
 
     def __init__(self, options: BestFirstOptions) -> None:
-        self.options = options
+        super().__init__(options.score_temperature, options.max_nodes)
+        self._form = options.form
 
-    def grow(
-        self,
-        anchor: int,
-        proposal: Proposal,
-        limits: Limits,
-        should_expand: ShouldExpand,
-        rng: Randomness,
+    def grow_scored(
+        self, anchor: int, proposal: Proposal, bounds: Bounds, should_expand: ShouldExpand
     ) -> TokenTree:
-        """The best tree of min(max_nodes, limits.nodes) draft nodes; fewer if the distribution has
-        fewer.
+        """The tree, with fewer nodes if the distribution has fewer.
 
         Raises:
             TreeError: The form is `search` and the proposal has no table.
         """
-        nodes = min(self.options.max_nodes, limits.nodes)
-        depth = depth_limit(proposal, limits)
-        if nodes < 1 or depth < 1:
-            return TokenTree.root(anchor)
-        proposal = scored(proposal, self.options.score_temperature)
-        form = self.options.form
+        form = self._form
         if form == "search" or (form == "auto" and proposal.device.type == "cpu"):
-            tree = _search(anchor, proposal, nodes, depth, limits.floors)
+            tree = _search(anchor, proposal, *bounds)
             if tree is not None:
                 return tree
             if form == "search":
@@ -61,7 +49,8 @@ class BestFirst(TreePolicy):
                     f"{type(proposal).__name__} has no table to search; use form: auto or by_level"
                 )
         # The place of a level's nodes in the growth order is not known yet: use the lowest floor.
-        floor = min(limits.floors[1:], default=-math.inf)
+        nodes, depth, floors = bounds
+        floor = min(floors[1:], default=-math.inf)
         return grow_by_level(anchor, proposal, nodes, depth, should_expand, floor=floor)
 
 

@@ -1,7 +1,6 @@
 """Trees grown a level at a time, from tensors on the proposal's device."""
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -42,43 +41,40 @@ def grow_by_level(
             best must exceed to be kept and expanded.
     """
     if beam is None and _fixed_size(proposal):
-        return _grown_without_sync(proposal, nodes, depth).tree(anchor)
+        return _grown_without_sync(anchor, proposal, nodes, depth)
     if beam is None and not proposal.pass_per_level:
         width = max(FIRST_WIDTH, nodes // 4)
-        while (few := proposal.shortlisted(width)) is not proposal:
-            levels, unlisted_bound = _grown(few, nodes, depth, nodes, None)
+        while (shortlist := proposal.shortlisted(width)) is not proposal:
+            levels = _grown(anchor, shortlist, nodes, depth, nodes, should_expand)
+            unlisted_bound = float(levels.unlisted_bound)
             if unlisted_bound == -math.inf or float(levels.floor) > unlisted_bound:
-                return levels.tree(anchor)
+                return levels.tree()
             width *= 2
-
-    def expand_next(levels: "_Levels") -> bool:
-        return should_expand(levels.tree(anchor))
-
     lowest = floor if proposal.pass_per_level else -math.inf
-    return _grown(proposal, nodes, depth, beam or nodes, expand_next, lowest)[0].tree(anchor)
+    return _grown(anchor, proposal, nodes, depth, beam or nodes, should_expand, lowest).tree()
 
 
 def _grown(
+    anchor: int,
     proposal: Proposal,
     nodes: int,
     depth: int,
     beam: int,
-    expand_next: "Callable[[_Levels], bool] | None",
+    should_expand: ShouldExpand,
     lowest: float = -math.inf,
-) -> "tuple[_Levels, float]":
-    """The levels, and a bound on the score of every node that was not examined.
+) -> "_Levels":
+    """Levels of nodes that may be among the `nodes` best so far; no other node is advanced.
 
-    Of each level only what may be among the N best of all levels so far is kept and advanced:
-    a later node that ties with the N-th comes after it.
+    A later node that ties with the worst of them comes after it.
     """
-    levels = _Levels(nodes, proposal.device)
+    levels = _Levels(anchor, nodes, proposal.device)
     frontier = proposal.root()
-    scores = torch.zeros(1, dtype=torch.float64, device=proposal.device)
-    unlisted_bound = torch.full((1,), -torch.inf, dtype=torch.float64, device=proposal.device)
+    scores = levels.root_score
     for level in range(1, depth + 1):
         children = proposal.expand(frontier, min(beam, nodes))
         if children.unlisted_bound is not None:
-            unlisted_bound = torch.maximum(unlisted_bound, (scores + children.unlisted_bound).max())
+            bound = (scores + children.unlisted_bound).max()
+            levels.unlisted_bound = torch.maximum(levels.unlisted_bound, bound)
         width = children.tokens.shape[1]
         path_scores = (scores[:, None] + children.log_q.double()).flatten()
         kept = (path_scores > levels.floor.clamp(min=lowest)).nonzero().squeeze(1)
@@ -91,34 +87,34 @@ def _grown(
         alive = min(beam, int((scores > levels.floor.clamp(min=lowest)).sum()))
         if level == depth or alive == 0:
             break
-        if proposal.pass_per_level and expand_next is not None and not expand_next(levels):
+        if proposal.pass_per_level and not should_expand(levels.tree()):
             break
         scores = scores[:alive]
         frontier = proposal.advance(frontier, rows[:alive], tokens[:alive])
-    return levels, float(unlisted_bound)
+    return levels
 
 
 def _fixed_size(proposal: Proposal) -> bool:
-    """Whether a tree's size is known without reading from the device: no filter excludes tokens, so
-    there are always enough nodes. (A distribution so sharp that it rounds to zeros gives nodes of
-    probability zero; they come last and bias no rule.)"""
+    """Whether a tree's size is known without reading from the device: no filter excludes tokens.
+
+    Nodes whose probability rounds to zero come last and bias no rule.
+    """
     sampling = proposal.sampling
-    cut = (sampling.top_k, sampling.top_p, sampling.min_p) != (None, None, None)
+    filters = (sampling.top_k, sampling.top_p, sampling.min_p)
     return not (
         devices.reads_without_sync(proposal.device)
         or proposal.pass_per_level
         or sampling.greedy
-        or cut
+        or filters != (None, None, None)
         or proposal.shortlisted(FIRST_WIDTH) is not proposal
     )
 
 
-def _grown_without_sync(proposal: Proposal, nodes: int, depth: int) -> "_Levels":
-    """`_grown` without synchronising with the device: nodes that it would prune are carried along,
-    and rank last."""
-    levels = _Levels(nodes, proposal.device)
+def _grown_without_sync(anchor: int, proposal: Proposal, nodes: int, depth: int) -> TokenTree:
+    """The tree without reading from the device: nodes that `_grown` would drop rank last."""
+    levels = _Levels(anchor, nodes, proposal.device)
     frontier = proposal.root()
-    scores = torch.zeros(1, dtype=torch.float64, device=proposal.device)
+    scores = levels.root_score
     for level in range(1, depth + 1):
         children = proposal.expand(frontier, nodes)
         path_scores = (scores[:, None] + children.log_q.double()).flatten()
@@ -129,34 +125,36 @@ def _grown_without_sync(proposal: Proposal, nodes: int, depth: int) -> "_Levels"
         levels.add(tokens, rows, level, scores)
         if level < depth:
             frontier = proposal.advance(frontier, rows, tokens)
-    return levels
+    return levels.tree()
 
 
 class _Levels:
-    """Candidates of all levels so far, level by level, each level in its own best-first order.
+    """Candidates level by level, each level best first.
 
-    floor: () float64, the score that a node of a deeper level must exceed to be among the `nodes`
-    best of all.
+    `floor` is the score that a node of a deeper level must exceed to be among the `nodes` best,
+    `unlisted_bound` a bound on the scores of all nodes that were not examined.
     """
 
-    def __init__(self, nodes: int, device: torch.device) -> None:
-        self.nodes = nodes
-        self.floor = torch.tensor(-torch.inf, dtype=torch.float64, device=device)
+    def __init__(self, anchor: int, nodes: int, device: torch.device) -> None:
+        self.anchor, self.nodes = anchor, nodes
+        self.root_score = torch.zeros(1, dtype=torch.float64, device=device)
+        self.floor = self.unlisted_bound = torch.full_like(self.root_score[0], -torch.inf)
         self._first = 0  # index of the last level's first candidate; the anchor is 0
         self._size = 1
         self._columns: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
 
     def add(self, tokens: Tensor, rows: Tensor, depth: int, scores: Tensor) -> None:
-        """One more level. rows: of its parents in the level before; all tensors (F,)."""
+        """One more level; `rows` are those of its parents in the level before."""
         parents = rows + self._first
         self._columns.append((tokens, parents, torch.full_like(tokens, depth), scores))
         self._first, self._size = self._size, self._size + tokens.shape[0]
         if self._size > self.nodes:
-            every = torch.cat([column[3] for column in self._columns])
-            self.floor = every.topk(self.nodes).values[-1]
+            all_scores = torch.cat([column[3] for column in self._columns])
+            self.floor = all_scores.topk(self.nodes).values[-1]
 
-    def tree(self, anchor: int) -> TokenTree:
-        """The best `nodes` of them, in growth order."""
+    def tree(self) -> TokenTree:
+        """The best `nodes` candidates, in growth order."""
+        anchor = self.anchor
         tokens, parents, depths, scores = (
             torch.cat(column) for column in zip(*self._columns, strict=True)
         )
@@ -181,5 +179,5 @@ class _Levels:
 
 
 def _after(first: float, column: Tensor) -> Tensor:
-    """The column with one entry before it, made where it lies."""
+    """The column with one entry before it, on the column's device."""
     return torch.cat([column.new_full((1,), first), column])

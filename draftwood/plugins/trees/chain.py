@@ -1,35 +1,22 @@
 """A chain: the best token, then the best token after it (Leviathan et al. 2023, greedy drafts)."""
 
-from draftwood.core.interfaces.tree import ShouldExpand, TreePolicy
+from draftwood.core.interfaces.tree import ShouldExpand
 from draftwood.core.proposals import Proposal
-from draftwood.core.randomness import Randomness
 from draftwood.core.tree import TokenTree
-from draftwood.core.values import Limits
 from draftwood.plugins.trees.options import ChainOptions
-from draftwood.plugins.trees.rank_paths import follow
-from draftwood.plugins.trees.scoring import depth_limit, scored
+from draftwood.plugins.trees.rank_paths import grow_rank_paths
+from draftwood.plugins.trees.scoring import Bounds, ScoredPolicy
 
 
-class Chain(TreePolicy):
-    """Follows the best token of each conditional."""
+class Chain(ScoredPolicy):
+    """Follows the best token of each conditional; of equal tokens the lowest id."""
 
     def __init__(self, options: ChainOptions) -> None:
-        self.options = options
+        super().__init__(options.score_temperature, nodes=options.length)
 
-    def grow(
-        self,
-        anchor: int,
-        proposal: Proposal,
-        limits: Limits,
-        should_expand: ShouldExpand,
-        rng: Randomness,
+    def grow_scored(
+        self, anchor: int, proposal: Proposal, bounds: Bounds, should_expand: ShouldExpand
     ) -> TokenTree:
-        """A path of at most `length` draft nodes. Equal tokens: the lowest id."""
-        length = min(limits.nodes, depth_limit(proposal, limits))
-        if self.options.length is not None:
-            length = min(length, self.options.length)
-        if length < 1:
-            return TokenTree.root(anchor)
-        proposal = scored(proposal, self.options.score_temperature)
-        paths = [(0,) * n for n in range(1, length + 1)]
-        return follow(anchor, proposal, paths, length, length, should_expand)
+        length = min(bounds.nodes, bounds.depth)
+        levels = [[(0,) * depth] for depth in range(1, length + 1)]
+        return grow_rank_paths(anchor, proposal, levels, length, should_expand)

@@ -25,7 +25,7 @@ class ChainOptions:
     Attributes:
         length: Most draft nodes; None for as deep as the drafter goes.
         score_temperature: Temperature of the distributions that path scores come from; None for the
-            request's own, but at least 0.8 (1.3 for a Markov proposal).
+            request's own, but at least 0.8 (1.3 for DFlash 2).
     """
 
     length: int | None = field(default=None, validator=optional(and_(ge(1), le(MAX_DEPTH))))
@@ -39,7 +39,7 @@ class BestFirstOptions:
     Attributes:
         max_nodes: Most draft nodes.
         score_temperature: Temperature of the distributions that path scores come from; None for the
-            request's own, but at least 0.8 (1.3 for a Markov proposal).
+            request's own, but at least 0.8 (1.3 for DFlash 2).
         form: search (a best-first search on the host), by_level (tensors on the drafter's device),
             or auto: search on a CPU where the proposal has a table. The trees are the same.
     """
@@ -58,7 +58,7 @@ class DynamicOptions:
         depth: Deepest level.
         total_tokens: Most draft nodes.
         score_temperature: Temperature of the distributions that path scores come from; None for the
-            request's own, but at least 0.8 (1.3 for a Markov proposal).
+            request's own, but at least 0.8 (1.3 for DFlash 2).
     """
 
     top_k: int = field(default=10, validator=and_(ge(1), le(MAX_NODES)))
@@ -101,7 +101,7 @@ class StaticOptions:
         paths: Another shape as rank paths; it replaces topology. [[0], [1], [0, 0]] is the two most
             likely first tokens, and the most likely one after the first.
         score_temperature: Temperature of the distributions that path scores come from; None for the
-            request's own, but at least 0.8 (1.3 for a Markov proposal).
+            request's own, but at least 0.8 (1.3 for DFlash 2).
     """
 
     topology: Literal["eagle"] = "eagle"

@@ -7,93 +7,68 @@ import torch
 from draftwood.core.interfaces.tree import ShouldExpand
 from draftwood.core.proposals import Proposal, Table
 from draftwood.core.tree import TokenTree
+from draftwood.plugins.trees.options import RankPath
+from draftwood.plugins.trees.prefix_tree import ScoredPath, prefix_tree
 
-Node = tuple[float, tuple[int, ...], int]
-"""Log path score, rank path, token."""
+Levels = Sequence[Sequence[RankPath]]
+"""Rank paths by depth, at least one of each: (0, 2) is the third-best token after the best."""
 
 
-def follow(
-    anchor: int,
-    proposal: Proposal,
-    paths: Sequence[tuple[int, ...]],
-    nodes: int,
-    depth: int,
-    should_expand: ShouldExpand,
+def grow_rank_paths(
+    anchor: int, proposal: Proposal, levels: Levels, nodes: int, should_expand: ShouldExpand
 ) -> TokenTree:
-    """The tree of these rank paths, (0, 2) being the third-best token after the best.
+    """The best `nodes` of these rank paths, every prefix of which must be listed.
 
-    paths: prefix-closed. nodes, depth: most of each. Growth order is by path score, then depth,
-    then rank path: each prefix is the best tree of its size within the shape. Paths whose token
-    does not exist or has probability zero are left out, with all below them.
+    Growth order is that of `prefix_tree`: each prefix is the best tree of its size within the
+    shape. Paths whose token does not exist or has probability zero are left out, with all below.
     """
-    levels: list[list[tuple[int, ...]]] = [[] for _ in range(depth)]
-    for path in sorted(paths):
-        if len(path) <= depth:
-            levels[len(path) - 1].append(path)
-    width = 1 + max((path[-1] for level in levels for path in level), default=0)
+    width = 1 + max(path[-1] for paths in levels for path in paths)
     table = proposal.table(width) if proposal.device.type == "cpu" else None
-    found = (
-        _look_up(table, levels)
-        if table
-        else _expand(anchor, proposal, levels, nodes, should_expand)
-    )
-    return _tree(anchor, found, nodes)
+    if table:
+        return prefix_tree(anchor, _look_up(table, levels), nodes)
+    return _expand(anchor, proposal, levels, nodes, should_expand)
 
 
-def _look_up(table: Table, levels: Sequence[Sequence[tuple[int, ...]]]) -> list[Node]:
-    found: list[Node] = []
-    at: dict[tuple[int, ...], tuple[float, int]] = {(): (0.0, 0)}
-    for level in levels:
-        for path in level:
-            score, row = at.get(path[:-1], (0.0, -1))
+def _look_up(table: Table, levels: Levels) -> list[ScoredPath]:
+    nodes: list[ScoredPath] = []
+    parents: dict[RankPath, tuple[float, int]] = {(): (0.0, 0)}
+    for paths in levels:
+        for path in paths:
+            score, row = parents.get(path[:-1], (0.0, -1))
             rank = path[-1]
             if row < 0 or rank >= len((children := table.row(row)).tokens):
                 continue
             score += children.log_q[rank]
             if score > -torch.inf:
-                found.append((score, path, children.tokens[rank]))
-                at[path] = (score, children.next_rows[rank])
-    return found
+                nodes.append((score, path, children.tokens[rank]))
+                parents[path] = (score, children.next_rows[rank])
+    return nodes
 
 
 def _expand(
-    anchor: int,
-    proposal: Proposal,
-    levels: Sequence[Sequence[tuple[int, ...]]],
-    nodes: int,
-    should_expand: ShouldExpand,
-) -> list[Node]:
-    found: list[Node] = []
-    frontier, scores = proposal.root(), [0.0]
-    row_of: dict[tuple[int, ...], int] = {(): 0}
-    for depth, level in enumerate(levels):
-        children = proposal.expand(frontier, 1 + max((path[-1] for path in level), default=0))
+    anchor: int, proposal: Proposal, levels: Levels, nodes: int, should_expand: ShouldExpand
+) -> TokenTree:
+    grown: list[ScoredPath] = []
+    frontier = proposal.root()
+    parents: dict[RankPath, tuple[float, int]] = {(): (0.0, 0)}
+    for depth, paths in enumerate(levels, 1):
+        children = proposal.expand(frontier, 1 + max(path[-1] for path in paths))
         tokens, log_q = children.tokens.tolist(), children.log_q.tolist()
-        kept: list[tuple[int, int, float, tuple[int, ...]]] = []
-        for path in level:
-            row, rank = row_of.get(path[:-1], -1), path[-1]
+        rows: list[int] = []
+        level: list[ScoredPath] = []
+        for path in paths:
+            score, row = parents.get(path[:-1], (0.0, -1))
+            rank = path[-1]
             if row >= 0 and rank < len(tokens[row]) and log_q[row][rank] > -torch.inf:
-                kept.append((row, tokens[row][rank], scores[row] + log_q[row][rank], path))
-        found.extend((score, path, token) for _, token, score, path in kept)
-        if not kept or depth + 1 == len(levels) or not levels[depth + 1]:
+                rows.append(row)
+                level.append((score + log_q[row][rank], path, tokens[row][rank]))
+        grown += level
+        if not level or depth == len(levels):
             break
-        if proposal.pass_per_level and not should_expand(_tree(anchor, found, nodes)):
+        if proposal.pass_per_level and not should_expand(prefix_tree(anchor, grown, nodes)):
             break
-        rows = torch.tensor([row for row, *_ in kept], device=children.tokens.device)
-        chosen = torch.tensor([token for _, token, *_ in kept], device=children.tokens.device)
-        frontier = proposal.advance(frontier, rows, chosen)
-        row_of = {path: i for i, (*_, path) in enumerate(kept)}
-        scores = [score for *_, score, _ in kept]
-    return found
-
-
-def _tree(anchor: int, found: Sequence[Node], nodes: int) -> TokenTree:
-    order = sorted(found, key=lambda node: (-node[0], len(node[1]), node[1]))[:nodes]
-    index: dict[tuple[int, ...], int] = {(): 0}
-    index |= {path: i for i, (_, path, _) in enumerate(order, 1)}
-    return TokenTree.from_lists(
-        [anchor, *(token for *_, token in order)],
-        [-1, *(index[path[:-1]] for _, path, _ in order)],
-        [0, *(len(path) for _, path, _ in order)],
-        [0.0, *(score for score, *_ in order)],
-    )
+        device = children.tokens.device
+        chosen = torch.tensor([token for *_, token in level], device=device)
+        frontier = proposal.advance(frontier, torch.tensor(rows, device=device), chosen)
+        parents = {path: (score, row) for row, (score, path, _) in enumerate(level)}
+    return prefix_tree(anchor, grown, nodes)

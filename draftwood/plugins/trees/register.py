@@ -18,7 +18,7 @@ from draftwood.plugins.trees.options import (
 
 
 def _scored(options: Any) -> TreeTraits:
-    """Nodes are chosen by scores; any form of distribution will do."""
+    """Nodes are chosen by path scores, over every form of proposal."""
     return TreeTraits(Draws.DETERMINISTIC)
 
 

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from draftwood.core.draws import Draws
 from draftwood.core.interfaces import ShouldExpand, TreePolicy
-from draftwood.core.proposals import Frontier, Proposal
+from draftwood.core.proposals import Proposal
 from draftwood.core.randomness import Randomness
 from draftwood.core.tree import TokenTree, TreeBuilder
 from draftwood.core.values import Limits
@@ -14,11 +14,11 @@ from draftwood.plugins.trees.scoring import depth_limit
 
 
 class Sampled(TreePolicy):
-    """Draws level by level, and carries with every node exactly the distribution it was drawn from.
+    """Draws level by level, and keeps with every node the distribution that it was drawn from.
 
-    Growth is predictable: whether a node is drawn depends on limits set before the round and on
-    nodes drawn before it, never on its own score, and nothing that was drawn is dropped. That is
-    what keeps `ratio`, `multi_round` and `traversal` exact under a budget.
+    Whether a node is drawn depends on limits set before the round and on nodes drawn before it,
+    never on its own score, and nothing that was drawn is dropped. That keeps `ratio`,
+    `multi_round` and `traversal` exact under a budget.
     """
 
     def __init__(self, options: SampledOptions) -> None:
@@ -34,54 +34,35 @@ class Sampled(TreePolicy):
     ) -> TokenTree:
         depth = depth_limit(proposal, limits)
         widths = self.options.widths[:depth] or (1,) * depth
-        growing = _Growing(anchor, self.options.draws, limits.nodes)
-        if growing.full or not widths:
+        if limits.nodes < 1 or not widths:
             return TokenTree.root(anchor)
-        frontier, nodes = proposal.root(), [0]
+        builder = TreeBuilder(anchor, self.options.draws)
+        frontier, parents = proposal.root(), [0]
         for level, width in enumerate(widths, 1):
-            if level > 1 and proposal.pass_per_level and not should_expand(growing.build()):
+            probs, first = proposal.probs(frontier), len(builder.tokens)
+            rows: list[int] = []
+            for row, parent in enumerate(parents):
+                remaining = probs[row]
+                for _ in range(width):
+                    if builder.nodes == limits.nodes or not float(remaining.sum()) > 0:
+                        break
+                    # Keyed by depth, not by position: the stream is this round's own.
+                    token = rng.categorical(remaining, level, len(rows))
+                    log_q = float(probs[row, token].double().log())
+                    builder.add(parent, token, log_q, remaining)
+                    rows.append(row)
+                    if builder.draws is Draws.WITHOUT_REPLACEMENT:
+                        remaining = _without(remaining, token)
+            if not rows or builder.nodes == limits.nodes or level == len(widths):
                 break
-            rows, tokens, added = growing.draw(proposal.probs(frontier), nodes, level, width, rng)
-            if not added or growing.full or level == len(widths):
+            device, tokens = proposal.device, builder.tokens[first:]
+            frontier = proposal.advance(
+                frontier, torch.tensor(rows, device=device), torch.tensor(tokens, device=device)
+            )
+            if proposal.pass_per_level and not should_expand(builder.build()):
                 break
-            frontier = _advance(proposal, frontier, rows, tokens)
-            nodes = added
-        return growing.build()
-
-
-class _Growing(TreeBuilder):
-    """A drawn tree under construction, with at most `limit` draft nodes."""
-
-    def __init__(self, anchor: int, draws: Draws, limit: int) -> None:
-        super().__init__(anchor, draws)
-        self.limit = limit
-
-    @property
-    def full(self) -> bool:
-        return self.nodes >= self.limit
-
-    def draw(
-        self, probs: Tensor, nodes: list[int], level: int, width: int, rng: Randomness
-    ) -> tuple[list[int], list[int], list[int]]:
-        """`width` children for each of `nodes`, whose distributions are the rows of
-        `probs`, as long as the limit allows. Returns rows, tokens and indices of the new
-        nodes."""
-        rows: list[int] = []
-        start = len(self.tokens)
-        for row, parent in enumerate(nodes):
-            remaining = probs[row]
-            for _ in range(width):
-                if self.full or not float(remaining.sum()) > 0:
-                    break
-                # Keyed by depth, not by position: the stream is this round's own.
-                token = rng.categorical(remaining, level, len(self.tokens) - start)
-                conditional = float(probs[row, token].double().log())
-                self.add(parent, token, conditional, remaining)
-                rows.append(row)
-                if self.draws is Draws.WITHOUT_REPLACEMENT:
-                    remaining = _without(remaining, token)
-        added = list(range(start, len(self.tokens)))
-        return rows, self.tokens[start:], added
+            parents = list(range(first, len(builder.tokens)))
+        return builder.build()
 
 
 def _without(probs: Tensor, token: int) -> Tensor:
@@ -90,12 +71,3 @@ def _without(probs: Tensor, token: int) -> Tensor:
     rest[token] = 0.0
     total = rest.sum()
     return rest / total if total > 0 else rest
-
-
-def _advance(
-    proposal: Proposal, frontier: Frontier, rows: list[int], tokens: list[int]
-) -> Frontier:
-    device = proposal.device
-    return proposal.advance(
-        frontier, torch.tensor(rows, device=device), torch.tensor(tokens, device=device)
-    )

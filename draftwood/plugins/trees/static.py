@@ -1,17 +1,11 @@
-"""Static trees: one shape for every round, as in EAGLE-1 (arXiv 2401.15077, figure of its tree).
+"""Static trees: one shape for every round, as in EAGLE-1 (arXiv 2401.15077)."""
 
-A shape is a prefix-closed set of rank paths. EAGLE's has 25 nodes over five levels: broad where the
-drafter is sure least often, then narrowing to the best continuations.
-"""
-
-from draftwood.core.interfaces.tree import ShouldExpand, TreePolicy
+from draftwood.core.interfaces.tree import ShouldExpand
 from draftwood.core.proposals import Proposal
-from draftwood.core.randomness import Randomness
 from draftwood.core.tree import TokenTree
-from draftwood.core.values import Limits
 from draftwood.plugins.trees.options import RankPath, StaticOptions
-from draftwood.plugins.trees.rank_paths import follow
-from draftwood.plugins.trees.scoring import depth_limit, scored
+from draftwood.plugins.trees.rank_paths import grow_rank_paths
+from draftwood.plugins.trees.scoring import Bounds, ScoredPolicy
 
 
 def _shape(*levels: str) -> tuple[RankPath, ...]:
@@ -30,24 +24,17 @@ TOPOLOGIES = {
 }
 
 
-class Static(TreePolicy):
-    """Grows the same shape every round, filled with the drafter's best tokens by rank."""
+class Static(ScoredPolicy):
+    """Fills the same shape with the drafter's best tokens by rank, and keeps the best-scored."""
 
     def __init__(self, options: StaticOptions) -> None:
-        self.options = options
-        self.paths = options.paths or TOPOLOGIES[options.topology]
+        paths = sorted(options.paths or TOPOLOGIES[options.topology])
+        depth = max(map(len, paths))
+        super().__init__(options.score_temperature, depth=depth)
+        self._levels = [[p for p in paths if len(p) == level] for level in range(1, depth + 1)]
 
-    def grow(
-        self,
-        anchor: int,
-        proposal: Proposal,
-        limits: Limits,
-        should_expand: ShouldExpand,
-        rng: Randomness,
+    def grow_scored(
+        self, anchor: int, proposal: Proposal, bounds: Bounds, should_expand: ShouldExpand
     ) -> TokenTree:
-        """The shape, or the `limits.nodes` best-scored nodes of it; growth order is by score."""
-        depth = min(depth_limit(proposal, limits), max(map(len, self.paths)))
-        if limits.nodes < 1 or depth < 1:
-            return TokenTree.root(anchor)
-        proposal = scored(proposal, self.options.score_temperature)
-        return follow(anchor, proposal, self.paths, limits.nodes, depth, should_expand)
+        levels = self._levels[: bounds.depth]
+        return grow_rank_paths(anchor, proposal, levels, bounds.nodes, should_expand)
