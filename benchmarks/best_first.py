@@ -68,7 +68,7 @@ def main() -> None:
     for row in rows:
         size = "{} x {}".format(*row["logits"])
         print(  # noqa: T201
-            f"{row['nodes']:>6}  {size:>10}  {row['heap_ms']:>6.2f} ms  "
+            f"{row['nodes']:>6}  {size:>10}  {row['search_ms']:>6.2f} ms  "
             f"{row['by_level_ms']:>6.2f} ms"
         )
 
