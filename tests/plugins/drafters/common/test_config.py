@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from draftwood.plugins.drafters.eagle3.config import Eagle3Config
 from draftwood.plugins.drafters.formats import dflash, eagle3
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
-ASSETS = Path(__file__).parents[4] / "draftwood/assets/tiny-python"
+ASSETS = Path(str(files("draftwood"))) / "assets" / "tiny-python"
 SLIDING = {"layer_types": ["sliding_attention"] * 2, "sliding_window": 6}
 
 Config = dict[str, Any]

@@ -3,6 +3,7 @@
 import re
 import shutil
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from draftwood.plugins.drafters.dflash.model import DFlashModel
 from draftwood.plugins.drafters.eagle3.model import Eagle3Model
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
-ASSETS = Path(__file__).parents[4] / "draftwood/assets/tiny-python"
+ASSETS = Path(str(files("draftwood"))) / "assets" / "tiny-python"
 CHECKPOINTS: dict[str, tuple[type[DrafterModel], Path, str]] = {
     "dflash": (DFlashModel, FIXTURES / "zlab/dflash", "layers.1.mlp.up_proj.weight"),
     "dflash2": (DFlashModel, FIXTURES / "zlab/dflash2", "layers.1.mlp.up_proj.weight"),
