@@ -113,10 +113,15 @@ class Run:
         rules = (rule for rule in self.request.stops if isinstance(rule, EndOfText))
         return frozenset().union(*(rule.ids for rule in rules))
 
-    def stop_reason(self, ids: Sequence[int]) -> str | None:
-        """Why one of the request's stop rules ends the text after these ids, or None."""
-        reasons = (rule(ids, self.prompt_length) for rule in self.request.stops)
-        return next((reason for reason in reasons if reason), None)
+    def stop_reason(self, path: Sequence[int]) -> str | None:
+        """Why a stop rule of the request ends the text after these uncommitted tokens, or None."""
+        committed = len(self.ids)
+        self.ids.extend(path)  # a copy would cost the context for every draft token
+        try:
+            reasons = (rule(self.ids, self.prompt_length) for rule in self.request.stops)
+            return next((reason for reason in reasons if reason), None)
+        finally:
+            del self.ids[committed:]
 
     def fork(self) -> "Run":
         """An independent copy; both can be stepped from here."""
@@ -270,8 +275,7 @@ class Engine:
 
     def _prefill(self, run: Run) -> Step:
         watch = Stopwatch(self.clock, self._marks)
-        inputs = [run.request.inputs] if run.request.inputs else []
-        forwarded = run.session.prefill(run.request.prompt, *inputs)
+        forwarded = run.session.prefill(run.request.prompt, run.request.inputs)
         watch.lap("prefill")
         # Judging a tree of the root alone draws the first anchor with its own position's uniform.
         tree = TokenTree.root(run.ids[-1])
@@ -417,15 +421,20 @@ class Engine:
         self, run: Run, tree: TokenTree, distributions: TargetDistributions, verdict: Verdict
     ) -> tuple[int, ...]:
         """Append the verdict's tokens up to the earliest stop; return those that were kept."""
-        before, prompt = len(run.ids), run.prompt_length
+        drafts: list[int] = []
         for node in verdict.accepted[1:]:
-            run.ids.append(tree.token_list[node])
-            run.finish_reason = distributions.reason(node) or run.length(run.ids, prompt)
+            drafts.append(tree.token_list[node])
+            run.finish_reason = distributions.stop_reason(node)
             if run.finish_reason:
-                return tuple(run.ids[before:])
-        if verdict.bonus is not None:
+                break
+        before = len(run.ids)
+        run.ids.extend(drafts)
+        # The length limits leave room for a bonus behind every draft, so they end no draft.
+        if run.finish_reason is None and verdict.bonus is not None:
             rules: tuple[StopRule, ...] = (*run.request.stops, run.length)
-            run.finish_reason = append_until_stop(rules, run.ids, [verdict.bonus], prompt)
+            run.finish_reason = append_until_stop(
+                rules, run.ids, [verdict.bonus], run.prompt_length
+            )
         return tuple(run.ids[before:])
 
     def _step(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from draftwood.core.engine import Engine, Request, Run, Step
 from draftwood.core.errors import RequestError
@@ -163,6 +163,7 @@ class Pipeline:
         *,
         logits_processor: Sequence[Processor] = (),
         stops: Sequence[StopRule] = (),
+        model_inputs: Mapping[str, Any] | None = None,
         **changes: Any,
     ) -> Generation:
         """Decode one prompt to its end.
@@ -171,12 +172,20 @@ class Pipeline:
             prompt: Text, token ids or chat messages.
             logits_processor: More processors, applied at every node with the node's own path.
             stops: More stop rules.
+            model_inputs: More inputs of the target's prefill, by its own names: images.
             changes: Generation options by name; they override the pipeline's defaults.
 
         Raises:
             RequestError: The prompt or an option is wrong; the pipeline stays usable.
         """
-        run, seed = self._start(prompt, logits_processor, stops, changes)
+        request = self.request(
+            prompt,
+            logits_processor=logits_processor,
+            stops=stops,
+            model_inputs=model_inputs,
+            **changes,
+        )
+        run, seed = self._start(request)
         return self._finished(run, seed, list(self._decode(run)))
 
     def stream(
@@ -191,11 +200,15 @@ class Pipeline:
         """Decode one prompt, a chunk per step; arguments and errors are those of `generate`.
 
         Closing the iterator ends the request. `yield from` returns the Generation.
-
-        Args:
-            model_inputs: More inputs of the target's prefill, by its own names: images.
         """
-        run, seed = self._start(prompt, logits_processor, stops, changes, model_inputs)
+        request = self.request(
+            prompt,
+            logits_processor=logits_processor,
+            stops=stops,
+            model_inputs=model_inputs,
+            **changes,
+        )
+        run, seed = self._start(request)
         return self._stream(run, seed)
 
     def request(
@@ -204,6 +217,7 @@ class Pipeline:
         *,
         logits_processor: Sequence[Processor] = (),
         stops: Sequence[StopRule] = (),
+        model_inputs: Mapping[str, Any] | None = None,
         **changes: Any,
     ) -> Request:
         """A request for `engine.open`, for callers that step runs themselves."""
@@ -221,6 +235,7 @@ class Pipeline:
             randomness=Seeded(seed),
             processors=self._processors(options, len(ids), ends, logits_processor),
             stops=(*self._stops(options, ends), *stops),
+            inputs=model_inputs or {},
         )
 
     def custom_generate(
@@ -256,16 +271,7 @@ class Pipeline:
             )
         return {"ran": ran, "reason": reason}
 
-    def _start(
-        self,
-        prompt: Prompt,
-        logits_processor: Sequence[Processor],
-        stops: Sequence[StopRule],
-        changes: Mapping[str, Any],
-        model_inputs: Mapping[str, Any] | None = None,
-    ) -> tuple[Run, int]:
-        request = self.request(prompt, logits_processor=logits_processor, stops=stops, **changes)
-        request = evolve(request, inputs=model_inputs or {})
+    def _start(self, request: Request) -> tuple[Run, int]:
         assert isinstance(request.randomness, Seeded)
         return self.engine.open(request), request.randomness.seed
 

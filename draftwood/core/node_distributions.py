@@ -32,8 +32,8 @@ class TargetDistributions(NodeDistributions):
         sampling: Temperature and filters.
         processors: Applied to each node's own path.
         round_index: 0-based index of the round.
-        stop_reason: Why the text ends after these ids, or None; called with a node's whole path,
-            once for a node.
+        stop_reason: Why the text ends after these tokens of a node's path, the anchor's left out,
+            or None. Called once for a node.
 
     Attributes:
         caller_error: What a processor or a stop rule of the caller raised, if one did.
@@ -47,7 +47,7 @@ class TargetDistributions(NodeDistributions):
         sampling: Sampling,
         processors: Sequence[Processor],
         round_index: int,
-        stop_reason: Callable[[list[int]], str | None] | None = None,
+        stop_reason: Callable[[Sequence[int]], str | None] | None = None,
     ) -> None:
         self.size = len(tree)
         self.greedy = sampling.greedy
@@ -57,7 +57,7 @@ class TargetDistributions(NodeDistributions):
         self._logits, self._tree, self._processors = logits, tree, processors
         # Positions count from the length that the history has now.
         self._history, self._committed = history, len(history)
-        self._stop_reason = stop_reason
+        self._find_reason = stop_reason
         self._reasons: dict[int, str | None] = {0: None}
         self._probs: dict[int, Tensor] = {}
         self._argmax: list[int] | None = None
@@ -67,15 +67,15 @@ class TargetDistributions(NodeDistributions):
         return self._committed + (self._tree.depth_list[node] if node else 0)
 
     def ends(self, node: int) -> bool:
-        return self.reason(node) is not None
+        return self.stop_reason(node) is not None
 
-    def reason(self, node: int) -> str | None:
+    def stop_reason(self, node: int) -> str | None:
         """Why the text ends with this node's token, or None."""
-        if self._stop_reason is None:
+        if self._find_reason is None:
             return None
         if node not in self._reasons:
             try:
-                self._reasons[node] = self._stop_reason(self._ids(node))
+                self._reasons[node] = self._find_reason(self._path(node))
             except Exception as error:
                 self.caller_error = error
                 raise
@@ -115,6 +115,10 @@ class TargetDistributions(NodeDistributions):
         """The first node on the path to `node`, itself included, at which the text ends."""
         return next((each for each in self._tree.path(node) if self.ends(each)), None)
 
+    def ids(self, node: int) -> list[int]:
+        """Prompt and committed tokens, and those on the path to `node`."""
+        return [*self._history[: self._committed], *self._path(node)]
+
     def log_probability(self, node: int, token: int) -> float:
         """log p of `token` after `node` under the model itself: no processor, temperature 1."""
         row = _single_precision(self._logits[node])
@@ -136,10 +140,9 @@ class TargetDistributions(NodeDistributions):
             raise NonFiniteLogits(node, self.position(node))
         return row
 
-    def _ids(self, node: int) -> list[int]:
-        """Prompt and committed tokens, and those on the path to `node`."""
-        path = [self._tree.token_list[i] for i in self._tree.path(node)[1:]]
-        return [*self._history[: self._committed], *path]
+    def _path(self, node: int) -> list[int]:
+        """The tokens on the path to `node`, the anchor's left out."""
+        return [self._tree.token_list[i] for i in self._tree.path(node)[1:]]
 
     def _processed(self, node: int) -> Tensor:
         # A copy: processors may write to what they get. The target's logits are inference tensors,
@@ -147,7 +150,7 @@ class TargetDistributions(NodeDistributions):
         try:
             with torch.inference_mode():
                 scores = _single_precision(self._logits[node])[None].clone()
-                ids = torch.tensor([self._ids(node)], device=scores.device)
+                ids = torch.tensor([self.ids(node)], device=scores.device)
                 for processor in self._processors:
                     scores = processor(ids, scores)
         except Exception as error:

@@ -154,6 +154,8 @@ class TokenTree:
         """
         if not tokens or not devices.reads_without_sync(self.tokens.device):
             return self
+        if tokens.isdisjoint(self.token_list[1:]):
+            return self
         listed, parents = self.token_list, self.parent_list
         index, kept = {0: 0}, [0]
         for node in range(1, len(self)):

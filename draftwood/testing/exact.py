@@ -218,7 +218,7 @@ class _PathRecorder(Verifier):
         last = verdict.accepted[-1]
         if (
             0 <= depth < len(verdict.accepted)
-            and distributions._ids(last)[: len(self.prefix)] == list(self.prefix)
+            and distributions.ids(last)[: len(self.prefix)] == list(self.prefix)
             and (self.longest is None or depth >= len(self.longest.accepted))
         ):
             self.longest = DecidingPath(

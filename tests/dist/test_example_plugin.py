@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from installed_beside import install_beside
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "draftwood-example-plugin"
 PACKAGE = EXAMPLE / "draftwood_example_plugin"
@@ -15,26 +16,8 @@ PACKAGE = EXAMPLE / "draftwood_example_plugin"
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
     """Run Python with the example installed in a folder of its own."""
-    pytest.importorskip("hatchling")
     site = tmp_path_factory.mktemp("site")
-
-    def run(*arguments):
-        paths = [str(site), *filter(None, [os.environ.get("PYTHONPATH")])]
-        done = subprocess.run(
-            [sys.executable, *arguments],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-            cwd=site,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    flags = ["--no-deps", "--no-build-isolation", "--no-index", "--target", str(site)]
-    run("-m", "pip", "install", "--quiet", *flags, str(EXAMPLE))
-    return run
+    return install_beside(site, site, str(EXAMPLE))
 
 
 def test_the_examples_own_tests_pass(installed):

@@ -1,14 +1,12 @@
 """The tutorials' files, as they stand on the site, are distributions that decode and conform."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from installed_beside import install_beside
 
 DOCS = Path(__file__).parents[2] / "docs"
 TUTORIALS = {
@@ -40,26 +38,8 @@ def folder(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def run(folder, tmp_path_factory) -> Run:
     """Run Python where all tutorials are installed."""
-    pytest.importorskip("hatchling")
     site = tmp_path_factory.mktemp("site")
-
-    def call(*arguments: str) -> str:
-        paths = [str(site), *filter(None, [os.environ.get("PYTHONPATH")])]
-        done = subprocess.run(
-            [sys.executable, *arguments],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    flags = ["--no-deps", "--no-build-isolation", "--no-index", "--target", str(site)]
-    call("-m", "pip", "install", "--quiet", *flags, *(f"./{name}" for name in TUTORIALS.values()))
-    return call
+    return install_beside(site, folder, *(f"./{name}" for name in TUTORIALS.values()))
 
 
 def test_every_plugin_is_listed_as_ok(run):

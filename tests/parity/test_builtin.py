@@ -45,8 +45,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
 @cache
 def pipeline(name: str) -> Pipeline:
     # By measured times a busy machine may leave no draft of the small model to reject.
-    fixed = ["controller.use=fixed", "controller.nodes=16"] if name == "draft-model" else []
-    return draftwood.load_pipeline(name, ["runtime.threads=1", *fixed])
+    nominal = ["controller.clock=nominal"] if name == "draft-model" else []
+    return draftwood.load_pipeline(name, ["runtime.threads=1", *nominal])
 
 
 @cache

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from draftwood.core.node_distributions import TargetDistributions
+from draftwood.core.options import Sampling
 from draftwood.core.stopping import EndOfText
 from draftwood.core.tree import TokenTree
 from draftwood.testing.exact import exact_distribution, target_distribution
@@ -94,9 +95,9 @@ def test_the_grammar_notices_a_verifier_that_reads_past_a_stop(monkeypatch):
         )
 
 
-@pytest.mark.covers("past-a-stop")
-def test_end_tokens_in_a_draft_have_no_children():
-    pipeline, seen = ToyPipeline("factorized", "best_first", "match"), []
+def verified_trees(seed):
+    """Every draft tree that a pipeline with an end token verifies."""
+    pipeline, seen = ToyPipeline("factorized", "chain", "match", seed=seed), []
     engine = pipeline.engine()
     judge = engine.verifier.judge
 
@@ -105,13 +106,28 @@ def test_end_tokens_in_a_draft_have_no_children():
         return judge(distributions, tree, rng)
 
     engine.verifier.judge = record
-    exact_distribution(
-        engine, PROMPT, HORIZON, options=pipeline.options, stops=[EndOfText(frozenset({END}))]
+    stops = [EndOfText(frozenset({END}))]
+    exact_distribution(engine, PROMPT, HORIZON, options=pipeline.options, stops=stops)
+    return [tree for tree in seen if tree.nodes]
+
+
+def ends_with_children(trees):
+    return sum(
+        bool(tree.children[node])
+        for tree in trees
+        for node in range(1, len(tree))
+        if tree.token_list[node] == END
     )
-    drafts = [tree for tree in seen if tree.nodes]
-    assert any(END in tree.token_list[1:] for tree in drafts)
-    for tree in drafts:
-        assert not any(tree.children[n] for n in range(1, len(tree)) if tree.token_list[n] == END)
+
+
+@pytest.mark.covers("past-a-stop")
+def test_end_tokens_in_a_draft_have_no_children(monkeypatch):
+    trees = [tree for seed in range(4) for tree in verified_trees(seed)]
+    assert any(END in tree.token_list[1:] for tree in trees)
+    assert ends_with_children(trees) == 0
+    monkeypatch.setattr(TokenTree, "without_descendants", lambda self, tokens: self)
+    grown = [tree for seed in range(4) for tree in verified_trees(seed)]
+    assert ends_with_children(grown) > 0
 
 
 @pytest.mark.covers("in-place-processor")
@@ -126,3 +142,19 @@ def test_a_processor_may_write_to_the_scores_it_gets():
     found = exact_distribution(engine, PROMPT, HORIZON, options=pipeline.options, processors=[ban])
     assert found
     assert not any(1 in sequence for sequence in found)
+
+
+@pytest.mark.covers("in-place-processor")
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_a_processor_that_writes_to_its_scores_leaves_the_targets_logits_alone(dtype):
+    logits = torch.arange(6.0).reshape(2, 3).to(dtype)
+    before = logits.clone()
+    tree = TokenTree.chain([0, 1])
+
+    def ban(ids, scores):
+        scores[:, 2] = -torch.inf
+        return scores
+
+    distributions = TargetDistributions(logits, tree, [0], Sampling(1.0), [ban], 0)
+    assert float(distributions.probs(1)[2]) == 0.0
+    assert torch.equal(logits, before)
